@@ -11,6 +11,8 @@ KAFKA_DIR := build/kafka
 KERNELS := shared/wharfinger/engine/_kernels.abi3.so
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The tests start hundreds of processes, and each would compile what it imports again. `make clean` removes it.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## List these doors
@@ -51,10 +53,10 @@ COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --gener
 .PHONY: lock
 lock: setup ## Pin the dependencies of pyproject.toml anew (UPGRADE=1 takes newer versions)
 	@echo "lock: requirements.lock, everything"
-	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev --output-file requirements.lock pyproject.toml
-	@echo "lock: requirements-runtime.lock, the part of it that runs in a container"
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev --extra local --output-file requirements.lock pyproject.toml
+	@echo "lock: requirements-runtime.lock, the part of it that runs in a container (services and migrate)"
 	@cp requirements.lock requirements-runtime.lock
-	@$(COMPILE) --output-file requirements-runtime.lock pyproject.toml
+	@$(COMPILE) --extra migrate --output-file requirements-runtime.lock pyproject.toml
 
 # --- running --------------------------------------------------------------------------------------------------------
 
@@ -62,11 +64,15 @@ lock: setup ## Pin the dependencies of pyproject.toml anew (UPGRADE=1 takes newe
 demo: setup ## A whole plane from start to stop: schedule a fleet, fail over, explain, audit, replay
 	@$(BIN)/wharfinger demo
 
+.PHONY: demo-kube
+demo-kube: setup ## The plane on four real API servers: spread, bind, lose a member, roll out, drain, replay (needs Go; 3 to 4 minutes)
+	@$(BIN)/python -m infra.kube.demo
+
 # Runs of it, each from a fresh copy of the sources.
 RUNS := 10
 
 demo-soak: setup ## The demo RUNS times from a fresh copy of the sources, beside a load on every core
-	@$(BIN)/python infra/soak/demo.py --runs $(RUNS)
+	@$(BIN)/python infra/soak/demo.py --runs $(RUNS) $(ARGS)
 
 up: setup ## Start a plane on this machine, in the background, state in .wharfinger
 	@$(BIN)/wharfinger up --detach
@@ -106,7 +112,7 @@ house: setup ## Print the structure of the sources in figures (ARGS=kinds, rules
 # Most of a test's time is waiting, so four run side by side on two cores; what a file starts is shared by its tests, so files
 # stay whole. `tests/conftest.py` puts those first that take longest.
 JOBS := 4
-LONG_JOBS := 2
+LONG_JOBS := 3
 KAFKA_JOBS := 3
 KUBE_JOBS := 2
 PYTEST = WHARFINGER_TEST_TARGET=$@ $(if $(SEED),WHARFINGER_TEST_SEED=$(SEED)) $(BIN)/python -m pytest
@@ -118,14 +124,17 @@ test: setup ## The checks and every test but the long ones (SEED=... as a failed
 	$(PYTEST) -m "not long" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS) || code=$$?; \
 	wait $$checks || code=$$?; cat build/check.log; exit $$code
 
+# How many examples a property is tried on there; quick: as in `make test`.
+PROFILE := long
+
 .PHONY: test-long
 test-long: setup ## The tests that take minutes, and every property with more examples
-	@WHARFINGER_TEST_PROFILE=long $(PYTEST) -m "long or hypothesis or seeded" -n $(LONG_JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@WHARFINGER_TEST_PROFILE=$(PROFILE) $(PYTEST) -m "long or hypothesis or seeded" -n $(LONG_JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# These start the embedded broker whatever else is there, or need none, so another broker would tell nothing new.
-EMBEDDED_ONLY := $(addprefix --ignore=tests/integration/,test_cli.py test_supervisor.py test_embedded.py test_local_kafka.py \
-  test_test_backends.py test_prometheus.py test_node_load.py test_demo.py test_idle_live.py test_plane_gone.py \
-  test_database_frozen.py test_ledger_connections.py test_retired_redelivery.py)
+# These start the embedded broker whatever else is there. Tests that use no broker are left out too, by the mark `broker`: `make test` runs
+# them on the same PostgreSQL, so another broker would tell nothing new.
+EMBEDDED_ONLY := $(addprefix --ignore=tests/integration/,test_embedded.py test_local_kafka.py test_test_backends.py test_plane_gone.py \
+  test_database_frozen.py test_ledger_connections.py)
 
 # Histories of one seed each; SEED=N alone repeats one of them.
 SEEDS := 1000
@@ -134,10 +143,14 @@ SEEDS := 1000
 sim: setup ## The whole plane on a simulated clock, log and ledger that fail: 1,000 seeds (SEED=N: that one; SEEDS=N: so many)
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
+.PHONY: chaos
+chaos: setup ## A plane of real processes under load and seeded faults, checked by SQL and the raw topic (SEED=7 ARGS="--events 5000 --kills 2")
+	@$(BIN)/python -m tests.chaos.campaign $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: test-kafka
-test-kafka: setup ## The integration tests against a real Apache Kafka (needs Java 17 and Maven)
+test-kafka: setup ## The tests that use a broker, against a real Apache Kafka (needs Java 17 and Maven)
 	@$(BIN)/python infra/kafka/local.py run $(KAFKA_DIR) -- $(BIN)/python infra/postgres/local.py -- \
-	  env $(PYTEST) -m "integration and not long and not chaos and not data" $(EMBEDDED_ONLY) \
+	  env $(PYTEST) tests/integration -m "broker and not long and not chaos and not data" $(EMBEDDED_ONLY) \
 	  -n $(KAFKA_JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Three clusters at once, a hub and two members, for each job. The first run builds the programs.
@@ -156,6 +169,16 @@ kafka: setup ## Start that Kafka and leave it running; prints host:port
 
 kafka-down: setup ## Stop it
 	@$(BIN)/python infra/kafka/local.py stop $(KAFKA_DIR)
+
+.PHONY: sbom licences audit
+sbom: setup ## Write dist/wharfinger-VERSION.cdx.json: what a server installs, as CycloneDX
+	@$(BIN)/python -m infra.release.sbom dist
+
+licences: setup ## List the licences of what is installed; fails on one that is not allowed
+	@$(BIN)/python -m infra.release.licences
+
+audit: setup ## Known vulnerabilities of the pinned packages (needs the network; says so when it is skipped)
+	@$(BIN)/python -m infra.release.audit
 
 # --- writing --------------------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from benchmarks import (
     provisioning,
     refusals,
     replay,
+    worst,
 )
 from benchmarks.growth import growth
 from benchmarks.history import Figure, commit_now, record
@@ -73,6 +74,7 @@ def main() -> int:
     solved = measure_provisioning(figures)
     emptied = measure_consolidation(figures, data)
     refused = measure_refusals(figures)
+    measure_worst(figures)
     finish(figures, commit)
     console = Console(width=210 if not sys.stdout.isatty() else None)
     console.print(fleet.table(costs))
@@ -223,6 +225,15 @@ def measure_refusals(figures: list[Figure]) -> refusals.Measured:
         Figure("one at a time: refused twice for an unchanged cause", single.twice, "", 0, False),
     ]
     return found
+
+
+def measure_worst(figures: list[Figure]) -> None:
+    """The worst cases of the engines, in processor time."""
+    Console(stderr=True).print("worst cases of the engines ...")
+    figures += [
+        Figure(one.name, one.value, one.unit, one.must, False, one.beside)
+        for one in worst.measured()
+    ]
 
 
 def measure_provisioning(figures: list[Figure]) -> list[provisioning.Cost]:

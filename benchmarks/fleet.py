@@ -3,8 +3,8 @@ bindings wait; and bindings a second through a whole plane.
 
 `python -m benchmarks.fleet` prints it; `python -m benchmarks` has it among the rest. The fleets are
 those of the timings of Karmada's scheduler that the figures are compared with: 101 API kinds a
-cluster, four labels, ten regions, room for 10 to 99 replicas; 100 replicas by a policy with a label
-affinity and a toleration.
+cluster, four labels, ten regions, room for 10 to 99 replicas; 100 replicas (one in each cluster, if
+Duplicated) by a policy with a label affinity and a toleration.
 
 Two times are taken of each decision. *Solve* is what such a scheduler calls scheduling: filter,
 estimate, select, divide, explain. *Whole* is the round that answers one request, from the event
@@ -61,6 +61,8 @@ from wharfinger.stages.fleet.solve import solve
 SOURCE = "/benchmarks/fleet"
 SIZES = (100, 1000, 5000)
 REPLICAS = 100
+DUPLICATED_REPLICAS = 1
+"""In each cluster, so that every cluster has room for the bindings between two counts."""
 REPEATS = 15
 KINDS = (*(f"apps.group-{i:02d}.example/v1/Kind{i:02d}" for i in range(100)), "apps/v1/Deployment")
 CLASS = Requirements({"cpu": 1000, "memory": 2**30})
@@ -234,19 +236,20 @@ def decisions(sizes: Sequence[int] = SIZES, repeats: int = REPEATS) -> Iterator[
 
 def decided(strategy: str, placement: Placement, clusters: int, repeats: int) -> Cost:
     fleet, cost = Fleet(clusters, (CLASS.class_key,)), Cost(strategy, clusters)
+    replicas = DUPLICATED_REPLICAS if placement.replicas.type == "Duplicated" else REPLICAS
     names = (f"bench/b{i:04d}" for i in range(10**6))
     # the class has been asked about before
     fleet.solved(a_request(next(names), strategies()["Duplicated"], replicas=1))
     cost.first_ms = fleet.solved(
-        a_request(next(names), msgspec.structs.replace(placement, failover="reserve"))
+        a_request(next(names), msgspec.structs.replace(placement, failover="reserve"), replicas)
     )
     for i in range(repeats + 1):
-        warm_solve = fleet.solved(a_request(next(names), placement))
-        warm_whole = whole(fleet, a_request(next(names), placement))
+        warm_solve = fleet.solved(a_request(next(names), placement, replicas))
+        warm_whole = whole(fleet, a_request(next(names), placement, replicas))
         fleet.change(37 * i)
-        cold_solve = fleet.solved(a_request(next(names), placement))
+        cold_solve = fleet.solved(a_request(next(names), placement, replicas))
         fleet.change(37 * i + 11)
-        cold_whole = whole(fleet, a_request(next(names), placement))
+        cold_whole = whole(fleet, a_request(next(names), placement, replicas))
         if i:  # the first is of a policy that was never used
             cost.warm_solve.taken.append(warm_solve)
             cost.warm_whole.taken.append(warm_whole)

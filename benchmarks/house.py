@@ -50,9 +50,11 @@ class Source:
         """Names and whole texts in the code: docstrings are left out, and so is the text around a
         name."""
         found: set[str] = set()
-        docs = {id(node.value) for node in ast.walk(self.tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(self.tree):
+        docs: set[int] = set()
+        for node in ast.walk(self.tree):  # parents first
             match node:
+                case ast.Expr(value=value):
+                    docs.add(id(value))
                 case (
                     ast.Name(id=name)
                     | ast.Attribute(attr=name)
@@ -125,8 +127,19 @@ def imports(found: Iterable[Source]) -> dict[str, dict[str, None]]:
 
 def imports_of(tree: ast.AST, known: Mapping[str, object]) -> dict[str, None]:
     """The modules among `known` that a module with this tree imports, wherever it does."""
-    found = (name for node in ast.walk(tree) for name in _imported(node, known))
-    return dict.fromkeys(found)
+    return dict.fromkeys(name for node in _statements(tree) for name in _imported(node, known))
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All statements, also within others. Expressions, which are most of a tree, hold none."""
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        for held in ("body", "orelse", "handlers", "finalbody", "cases"):
+            inner = getattr(node, held, ())
+            if isinstance(inner, list):  # the body of a lambda is an expression
+                todo += inner
 
 
 def _imported(node: ast.AST, known: Mapping[str, object]) -> Iterator[str]:
@@ -190,13 +203,11 @@ def unused(found: Iterable[Source], tests: Iterable[Source]) -> dict[str, int]:
             todo += [m for m in (*graph.get(module, ()), *parents) if m in graph]
     texts = {s.module: s for s in library}
     named_by_text = {word for s in library for word in s.words if word in texts}
-    of_tests = imports([*library, *tests])
-    tested = {name for module, names in of_tests.items() if module not in texts for name in names}
-    return {
-        m: len(s.lines)
-        for m, s in texts.items()
-        if m not in reached and m not in named_by_text and m in tested
-    }
+    beside = texts.keys() - reached - named_by_text
+    if not beside:  # there are as many tests to parse as library
+        return {}
+    tested = {name for source in tests for name in imports_of(source.tree, texts)}
+    return {m: len(s.lines) for m, s in texts.items() if m in beside and m in tested}
 
 
 # --- figures of the text

@@ -4,7 +4,10 @@ itself."""
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from concurrent.futures import Future
@@ -15,13 +18,16 @@ from pathlib import Path
 import httpx
 import uvicorn
 from fastapi import FastAPI
+from tests.patience import until
 
+from wharfinger.runtime.believed_sources import ALL_BELIEVED
 from wharfinger.runtime.ledger.at_position import PastDatabase
 from wharfinger.runtime.ledger.tokens import make_token
 from wharfinger_api.app import Api, create
 from wharfinger_api.events import Hub
-from wharfinger_api.identities import Identities
+from wharfinger_api.identities import Identities, Providers
 from wharfinger_api.limits import RequestLimits
+from wharfinger_api.operations import Operations
 from wharfinger_api.recording import AccessRecorder
 
 BASE = "http://api"
@@ -72,17 +78,25 @@ def _made() -> tuple[Api, FastAPI]:
 
 
 @asynccontextmanager
-async def serving(database_url: str) -> AsyncIterator[ApiUnderTest]:
+async def serving(
+    database_url: str, providers: Providers | None = None
+) -> AsyncIterator[ApiUnderTest]:
     past = PastDatabase(database_url, "tests")
     api, app = _made()
-    api.past, api.identities, api.hub = past, Identities(past.present), Hub(past.present)
+    api.past, api.hub = past, Hub(past.present)
+    api.identities = Identities(past.present, providers)
     api.recorder, api.limits = AccessRecorder(past.present), RequestLimits(1e6, 1_000_000)
     api.behind_s, api.data_dir = 0.2, None
+    api.believed = ALL_BELIEVED
+    api.operations, api.webhooks = Operations(past.present), None
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     try:
         async with httpx.AsyncClient(transport=transport, base_url=BASE) as http:
             yield ApiUnderTest(past, http, api)
     finally:
+        await api.operations.stop()
+        if api.webhooks is not None:
+            await api.webhooks.stop()
         await api.hub.stop()
         await api.recorder.stop()
         await past.close()
@@ -111,12 +125,14 @@ def in_a_thread(
             recorder = AccessRecorder(past.present)
             hub = Hub(past.present)
             bounds = limits or RequestLimits(100.0, 500)
-            api = Api(past, Identities(past.present), hub, recorder, bounds, data_dir)
+            operations = Operations(past.present)
+            api = Api(past, Identities(past.present), hub, recorder, bounds, operations, data_dir)
             app = create(api)
             config = uvicorn.Config(app, log_config=None, lifespan="off")
             server.append(uvicorn.Server(config))
             found.set_result(secret)
             await server[0].serve(sockets=[listening])
+            await operations.stop()
         finally:
             await past.close()
 
@@ -127,3 +143,19 @@ def in_a_thread(
     finally:
         server[0].should_exit = True
         thread.join()
+
+
+def api_process(database: str, data_dir: Path) -> subprocess.Popen[bytes]:
+    """The service in a process of its own, once it listens: `run/api.json` has its port."""
+    card = data_dir / "run" / "api.json"
+    card.unlink(missing_ok=True)
+    env = {
+        **os.environ,
+        "WHARFINGER_DATABASE": database,
+        "WHARFINGER_DATA_DIR": str(data_dir),
+        "WHARFINGER_API_WEBHOOK_NETWORKS": "127.0.0.0/8",
+    }
+    process = subprocess.Popen([sys.executable, "-m", "wharfinger_api"], env=env)
+    until(lambda: card.exists() or process.poll() is not None)
+    assert process.poll() is None
+    return process

@@ -22,6 +22,7 @@ from tests.backends import (
     in_a_loop,
 )
 from tests.costs import Costs
+from tests.deadline import Deadline
 from tests.watchdog import Watchdog
 
 from wharfinger.runtime.backends import Backend
@@ -41,6 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         _own_directory(config)
     config.pluginmanager.register(Costs())
+    config.pluginmanager.register(Deadline())
     config.add_cleanup(Watchdog.start().close)
 
 
@@ -68,23 +70,33 @@ def pytest_report_header() -> str:
 
 
 LONGEST_FIRST = (
+    "tests/kube/test_copying.py",
     "tests/kube/test_collector.py",
-    "tests/kube/test_heartbeats.py",
-    "tests/kube/test_joining.py",
     "tests/kube/test_actuator.py",
+    "tests/kube/test_kills.py",
+    "tests/kube/test_joining.py",
+    "tests/kube/test_broken_watches.py",
+    "tests/chaos/test_kills.py",
     "tests/integration/test_transcripts.py",
+    "tests/integration/test_demo.py",
+    "tests/integration/test_replay_fleets.py",
+    "tests/integration/test_cli_changes.py",
+    "tests/integration/test_dead_letters.py",
+    "tests/contract/test_checklists.py",
+    "tests/chaos/test_killed_commands.py",
+    "tests/chaos/test_campaign.py",
+    "tests/integration/test_large_workloads.py",
+    "tests/kube/test_heartbeats.py",
     "tests/integration/test_cli.py",
+    "tests/integration/test_audit_cli.py",
     "tests/integration/test_supervisor.py",
     "tests/unit/test_cli.py",
-    "tests/chaos/test_kills.py",
     "tests/integration/test_explain.py",
     "tests/integration/test_retention.py",
     "tests/integration/test_ledger_verify.py",
     "tests/integration/test_observer_loop.py",
-    "tests/integration/test_replay_fleets.py",
     "tests/properties/test_plan_laws.py",
     "tests/scenarios/test_rollback.py",
-    "tests/integration/test_dead_letters.py",
     "tests/integration/test_stage_loop.py",
     "tests/integration/test_openb_run.py",
     "tests/properties/test_assign_laws.py",
@@ -100,12 +112,31 @@ LONGEST_FIRST = (
     "tests/properties/test_redaction.py",
     "tests/properties/test_devices.py",
 )
-"""From `build/test-costs.txt`: so that at the end no worker waits long for another."""
+"""From `build/costs-*.txt`: so that at the end no worker waits long for another."""
 
 
+@pytest.hookimpl(tryfirst=True)  # the mark has to be there before `-m` selects by it
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _uses_the_broker(item):
+            item.add_marker("broker")
     place = {name: number for number, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
+
+
+def _uses_the_broker(item: pytest.Item) -> bool:
+    """The test or a fixture it needs asks for `backend`. `database_server` does too, but hands on
+    the database only."""
+    info = getattr(item, "_fixtureinfo", None)  # pytest has no public way to a test's fixtures
+    return info is not None and (
+        "backend" in info.argnames
+        or any(
+            "backend" in definition.argnames
+            for name, definitions in info.name2fixturedefs.items()
+            if name != "database_server"
+            for definition in definitions
+        )
+    )
 
 
 def pytest_runtest_setup() -> None:
@@ -140,27 +171,33 @@ def backend() -> Iterator[Backend]:
 
 
 @pytest.fixture(scope="session")
-def migrated_database(backend: Backend) -> Iterator[str]:
+def database_server(backend: Backend) -> str:
+    """The URL of the database server, for tests that do not use the broker."""
+    return backend.database_url
+
+
+@pytest.fixture(scope="session")
+def migrated_database(database_server: str) -> Iterator[str]:
     """The name of a database with the whole schema and no rows: what each test's own is copied
     from."""
     from wharfinger.runtime.ledger.migration import migrate
 
-    with fresh_database(backend.database_url) as url:
+    with fresh_database(database_server) as url:
         in_a_loop(lambda: migrate(url))
         yield url.split("?")[0].rsplit("/", 1)[1]
 
 
 @pytest.fixture
-def database_url(backend: Backend, migrated_database: str) -> Iterator[str]:
+def database_url(database_server: str, migrated_database: str) -> Iterator[str]:
     """A migrated database of this test's own."""
-    with fresh_database(backend.database_url, template=migrated_database) as url:
+    with fresh_database(database_server, template=migrated_database) as url:
         yield url
 
 
 @pytest.fixture
-def empty_database_url(backend: Backend) -> Iterator[str]:
+def empty_database_url(database_server: str) -> Iterator[str]:
     """A database of this test's own without any table."""
-    with fresh_database(backend.database_url) as url:
+    with fresh_database(database_server) as url:
         yield url
 
 

@@ -1,23 +1,26 @@
 """What the tests cost: wall and processor seconds of each file, its child processes included.
 
-Printed at the end of a run for the costliest files, written for all to `build/test-costs.txt`, so
-that whoever looks for a slow suite sees where its time goes. A process that leaves its parent, as
-`up --detach` does, is not counted.
+Printed at the end of a run for the costliest files. `build/costs-TARGET.txt` has all files, and
+each test that takes `SLOW_S` or longer, so that it is seen where the time of a slow suite goes. A
+process that leaves its parent, as `up --detach` does, is not counted.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from tests.hunting import TARGET
 
 SHOWN = 12
-WRITTEN = Path("build", "test-costs.txt")
+SLOW_S = 1.0
+WRITTEN = Path("build", f"costs-{os.environ.get(TARGET, 'pytest')}.txt")
 OUTPUT = "wharfinger_costs"
 
 
@@ -34,26 +37,28 @@ class Costs:
     adds up."""
 
     files: dict[str, Cost] = field(default_factory=dict)
+    slow: dict[str, Cost] = field(default_factory=dict)
     _me: psutil.Process = field(default_factory=psutil.Process)
     _cpu_before_s: float = 0.0
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Any:
-        """Processes are looked up where a file ends only: that takes 10 ms, longer than most
-        tests."""
+        """Processes are looked up where a file or a slow test ends: that takes 10 ms, longer than
+        most tests. So a slow test includes the processor time of the fast ones before it."""
         began, name = time.monotonic(), _file(item)
         try:
             return (yield)
         finally:
-            cost = self.files.setdefault(name, Cost())
+            cost, wall_s = self.files.setdefault(name, Cost()), time.monotonic() - began
             cost.tests += 1
-            cost.wall_s += time.monotonic() - began
-            if nextitem is None or _file(nextitem) != name:
+            cost.wall_s += wall_s
+            slow = wall_s >= SLOW_S
+            if slow or nextitem is None or _file(nextitem) != name:
                 now = self._cpu_s()
-                cost.cpu_s, self._cpu_before_s = (
-                    cost.cpu_s + max(0.0, now - self._cpu_before_s),
-                    now,
-                )
+                cpu_s, self._cpu_before_s = max(0.0, now - self._cpu_before_s), now
+                cost.cpu_s += cpu_s
+                if slow:
+                    self.slow[item.nodeid] = Cost(1, wall_s, cpu_s)
 
     def _cpu_s(self) -> float:
         """Processor seconds so far of this process and of its children, the ended ones included."""
@@ -68,27 +73,22 @@ class Costs:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(session.config, "workeroutput"):
-            rows = {name: (c.tests, c.wall_s, c.cpu_s) for name, c in self.files.items()}
-            session.config.workeroutput[OUTPUT] = rows
+            session.config.workeroutput[OUTPUT] = [_rows(self.files), _rows(self.slow)]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        for name, (tests, wall_s, cpu_s) in (
-            getattr(node, "workeroutput", {}).get(OUTPUT, {}).items()
-        ):
-            cost = self.files.setdefault(name, Cost())
-            cost.tests, cost.wall_s, cost.cpu_s = (
-                cost.tests + tests,
-                cost.wall_s + wall_s,
-                cost.cpu_s + cpu_s,
-            )
+        told = getattr(node, "workeroutput", {}).get(OUTPUT, [{}, {}])
+        for costs, rows in zip((self.files, self.slow), told, strict=True):
+            for name, (tests, wall_s, cpu_s) in rows.items():
+                cost = costs.setdefault(name, Cost())
+                cost.tests += tests
+                cost.wall_s += wall_s
+                cost.cpu_s += cpu_s
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if len(self.files) < 2:
             return
-        lines = [
-            f"{c.wall_s:8.1f} {c.cpu_s:8.1f} {c.tests:6d}  {name}" for name, c in self._costliest()
-        ]
+        lines, slow = _lines(self.files), _lines(self.slow)
         head = "  wall s    cpu s  tests  file"
         terminalreporter.section("costs")
         for line in [head, *lines[:SHOWN]]:
@@ -101,10 +101,19 @@ class Costs:
             f"{total_wall:8.1f} {total_cpu:8.1f}         all files; each of them: {WRITTEN}"
         )
         WRITTEN.parent.mkdir(exist_ok=True)
-        WRITTEN.write_text("\n".join([head, *lines]) + "\n")
+        tests = f"tests of {SLOW_S:g} s and longer"
+        WRITTEN.write_text("\n".join([head, *lines, "", tests, *slow]) + "\n")
 
-    def _costliest(self) -> list[tuple[str, Cost]]:
-        return sorted(self.files.items(), key=lambda pair: -pair[1].wall_s)
+
+def _rows(costs: Mapping[str, Cost]) -> dict[str, tuple[int, float, float]]:
+    """As they pass from a worker to the run that started it."""
+    return {name: (cost.tests, cost.wall_s, cost.cpu_s) for name, cost in costs.items()}
+
+
+def _lines(costs: Mapping[str, Cost]) -> list[str]:
+    """The longest first."""
+    ordered = sorted(costs.items(), key=lambda pair: -pair[1].wall_s)
+    return [f"{c.wall_s:8.1f} {c.cpu_s:8.1f} {c.tests:6d}  {name}" for name, c in ordered]
 
 
 def _file(item: pytest.Item) -> str:

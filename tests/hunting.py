@@ -1,15 +1,16 @@
 """How hard the property tests search, from which seed, and where the failing examples are kept.
 
 Profiles: `quick` is what `make test` runs, `long` what `make test-long` runs over the same
-properties with more examples. `WHARFINGER_TEST_PROFILE` names one. A run has one seed, printed in
-its first lines and again below its failures: `make test SEED=...` gives the same examples again.
-Hypothesis keeps each failing example in a directory outside the clone and tries it first in every
-later run, also of another clone: `WHARFINGER_TEST_EXAMPLES`, else `wharfinger/hypothesis` below the
-user's cache directory.
+properties with 3 times the examples. `WHARFINGER_TEST_PROFILE` names one. A run has one seed,
+printed in its first lines and again below its failures: `make test SEED=...` gives the same
+examples again. Hypothesis keeps each failing example in a directory outside the clone and tries it
+first in every later run, also of another clone: `WHARFINGER_TEST_EXAMPLES`, else
+`wharfinger/hypothesis` below the user's cache directory.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from pathlib import Path
@@ -24,8 +25,8 @@ EXAMPLES = "WHARFINGER_TEST_EXAMPLES"
 # the make target that runs us, for the line that brings a failure back
 TARGET = "WHARFINGER_TEST_TARGET"
 
-LONG_TIMES = 4
-"""How many times the examples of the quick profile the long one draws."""
+QUICK_SHARE = 3
+"""The long profile draws the examples that a property names, the quick one a third."""
 
 
 def profile() -> str:
@@ -36,9 +37,9 @@ def profile() -> str:
     return name
 
 
-def examples(quick: int) -> int:
-    """How many examples a property is tried on, given how many the quick profile has time for."""
-    return quick * LONG_TIMES if profile() == "long" else quick
+def examples(named: int) -> int:
+    """How many examples a property is tried on in this profile, at least one."""
+    return named if profile() == "long" else math.ceil(named / QUICK_SHARE)
 
 
 def examples_directory() -> Path:
@@ -85,7 +86,8 @@ def reproduction(failed: list[str]) -> str:
     """The command that runs the failed tests again with the same examples."""
     target = os.environ.get(TARGET, "test")
     names = " ".join(f"'{name}'" for name in failed)
-    return f'reproduce: make {target} SEED={os.environ[SEED]} ARGS="{names}"'
+    fewer = " PROFILE=quick" if target == "test-long" and profile() == "quick" else ""
+    return f'reproduce: make {target}{fewer} SEED={os.environ[SEED]} ARGS="{names}"'
 
 
 def _database() -> ExampleDatabase | None:

@@ -39,7 +39,7 @@ from wharfinger.events.codec import decode, made
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.fanout import Fanout, message_id
 from wharfinger.events.policies import PolicyApplied
-from wharfinger.events.promises import room_id
+from wharfinger.events.promises import plan_answer_id, room_id
 from wharfinger.events.registry import LATEST
 from wharfinger.events.streams import (
     ASSIGNMENTS,
@@ -64,7 +64,7 @@ from wharfinger.stages.cluster import ClusterDecider
 from wharfinger.stages.descheduler import DeschedulerObserver
 from wharfinger.stages.estimator import EstimatorObserver
 from wharfinger.stages.fleet import FleetDecider
-from wharfinger.stages.fleet.promised import promised_in
+from wharfinger.stages.fleet.promised import plan_answers_in, promised_in
 from wharfinger_cli.generate import FleetPlan, generate
 from wharfinger_scheduler.routing import ClusterRouting, FleetRouting
 
@@ -357,10 +357,12 @@ class Watcher:
 class Simulation:
     """One history. `run` makes it; `check` holds it to the promises."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, shards: int = 0) -> None:
         self.random = random = Random(seed)
         self.at: Micros = START
         self.shards = random.choice((1, 1, 2, 3))
+        if shards:
+            self.shards = shards
         self.faulty = True
         self.ledger = Ledger(random, random.choice((0.0, 0.02, 0.1)))
         self.log = Log(self.shards)
@@ -544,6 +546,8 @@ class Simulation:
             ]
             for room in promised_in(round_):
                 self._send(room, room_id(room), stream)
+            for answer in plan_answers_in(round_):
+                self._send(answer, plan_answer_id(answer), stream)
             for message in messages:
                 self._send_message(message)
         for message in fanout.rest():

@@ -309,8 +309,11 @@ COMPLAINT = "wharfinger: "
 """How a command begins that could not do what it was asked; it may end with 2 where the document
 shows that."""
 DONE = "it succeeded"
-CALM_S = 1.0
-"""Without a new round for so long, and with nothing waiting anywhere, a plane is at rest."""
+CALM_S = 2.0
+CALM_LOOKS = 4
+"""Without a new round for so long, and for as long as so many looks at it take, and with nothing
+waiting anywhere, a plane is at rest. A search for nodes begins when nothing has come for a second,
+and on a busy machine later."""
 
 
 class Rest:
@@ -329,15 +332,18 @@ class Rest:
 
         def rests() -> bool:
             nonlocal since, seen
+            asked_at = time.monotonic()
             seen = asyncio.run(look(Request(data_dir, Format.JSON)))
             heads = [(head.stream, head.hash) for head in seen.heads]
             waits = any(
                 report is None or not report.ready or report.lag
                 for _, report in seen.services.values()
             )
+            now = time.monotonic()
             if waits or seen.freshness.unrelayed.rows or heads != self._heads:
-                since = time.monotonic()
+                since = now
             self._heads = heads
-            return since is None or time.monotonic() - since >= CALM_S
+            calm_s = max(CALM_S, CALM_LOOKS * (now - asked_at))
+            return since is None or now - since >= calm_s
 
         until(rests, lambda: seen)

@@ -28,13 +28,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from uuid import uuid4
 
 HERE = Path(__file__).resolve().parent
 HEAP = "512m"
-START_S_MAX = 60.0
-STOP_S_MAX = 20.0
+START_S_MAX = 300.0
+STOP_S_MAX = 60.0
 STARTED = "Kafka Server started"
 
 
@@ -80,15 +81,21 @@ def run(directory: Path, command: list[str]) -> int:
         stop(directory)
 
 
-def start(directory: Path) -> str:
-    """host:port of a broker that is ready. One that runs there already is taken as it is."""
+def start(
+    directory: Path,
+    configured: Callable[[Path], str] | None = None,
+    format_arguments: Sequence[str] = (),
+) -> str:
+    """host:port of a broker that is ready. One that runs there already is taken as it is.
+    `configured`: writes its properties, instead of `configure`. `format_arguments`: of Kafka's own,
+    such as users with their passwords."""
     directory.mkdir(parents=True, exist_ok=True)
     if (running := find(directory)) is not None:
         return running[1]
     classpath = f"{jars(directory)}/*"
     for attempt in range(3):  # a port that was free when asked for may be taken when used
-        bootstrap = configure(directory)
-        format_storage(directory, classpath)
+        bootstrap = (configured or configure)(directory)
+        format_storage(directory, classpath, format_arguments)
         if launch(directory, classpath, bootstrap):
             return bootstrap
         if "Address already in use" not in log_tail(directory) or attempt == 2:
@@ -155,25 +162,44 @@ def jars(directory: Path) -> Path:
 
 def configure(directory: Path) -> str:
     """Write the properties of the next start; host:port of its listener."""
-    client, controller = free_ports(2)
+    (client,) = write_properties(directory, ["PLAINTEXT"])
+    return client
+
+
+def write_properties(
+    directory: Path, listeners: Sequence[str], lines: Iterable[str] = ()
+) -> list[str]:
+    """host:port of each listener, on free ports. `lines`: further properties; where one is in
+    `server.properties` too, the line counts."""
+    *ports, controller = free_ports(len(listeners) + 1)
+    clients = [f"127.0.0.1:{port}" for port in ports]
+    named = ",".join(f"{name}://{at}" for name, at in zip(listeners, clients, strict=True))
     (directory / "data").mkdir(exist_ok=True)
-    lines = [
+    text = [
         (HERE / "server.properties").read_text(),
-        f"listeners=PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}",
-        f"advertised.listeners=PLAINTEXT://127.0.0.1:{client}",
+        f"listeners={named},CONTROLLER://127.0.0.1:{controller}",
+        f"advertised.listeners={named}",
         f"controller.quorum.voters=1@127.0.0.1:{controller}",
         f"log.dirs={directory / 'data'}",
+        *lines,
     ]
-    properties(directory).write_text("\n".join(lines) + "\n")
-    return f"127.0.0.1:{client}"
+    properties(directory).write_text("\n".join(text) + "\n")
+    return clients
 
 
-def format_storage(directory: Path, classpath: str) -> None:
+def format_storage(directory: Path, classpath: str, arguments: Sequence[str] = ()) -> None:
+    """Once."""
     if (directory / "data" / "meta.properties").exists():
         return
     storage = [tool("java"), "-cp", classpath, "kafka.tools.StorageTool"]
     made = subprocess.run(
-        [*storage, "format", f"--cluster-id={new_cluster_id()}", "-c", str(properties(directory))],
+        [
+            *storage,
+            "format",
+            f"--cluster-id={new_cluster_id()}",
+            f"--config={properties(directory)}",
+            *arguments,
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -192,6 +218,7 @@ def launch(directory: Path, classpath: str, bootstrap: str) -> bool:
                 tool("java"),
                 f"-Xmx{HEAP}",
                 "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
                 "-cp",
                 classpath,
                 "kafka.Kafka",

@@ -3,7 +3,7 @@ or hub that may be changed.
 
 The directory of joined clusters is read again every few seconds, as by the collector. Until a
 cluster is joined in a mode that writes, the service does nothing but look there: it is in no
-consumer group and reads no topic.
+consumer group, reads no topic, and has not loaded what writes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import structlog
@@ -25,13 +26,20 @@ from wharfinger.runtime.observer_loop import Loaded
 from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import Service, ServiceContext, end_tasks
 from wharfinger.stages.actuator import ActuatorObserver, ActuatorState
-from wharfinger_actuator.hub import HubWriter
-from wharfinger_actuator.writer import Writer
+from wharfinger_actuator.observed_effects import EffectSender
+
+if TYPE_CHECKING:
+    from wharfinger_actuator.copier import CopyWriter
+    from wharfinger_actuator.hub import HubWriter
+    from wharfinger_actuator.writer import Writer
 
 NAME = "actuator"
 
 CLAIMS = "/claims"
 """Behind the name of a cluster: the writer of its NodeClaims, beside that of its pods and nodes."""
+
+COPIES = "/copies/"
+"""Between the names of a cluster and of a hub: the writer of what is copied."""
 
 LOOK_S = 2.0
 """How often the directory is read."""
@@ -41,8 +49,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _RunningWriter:
+    """`hub`: from which is copied."""
+
     joined: JoinedCluster
-    writer: Writer | HubWriter
+    hub: JoinedCluster | None
+    writer: Writer | HubWriter | CopyWriter
     task: asyncio.Task[None]
 
 
@@ -59,15 +70,19 @@ class ActuatorService:
         self._caught_up_at: Micros | None = None
         self._running: dict[str, _RunningWriter] = {}
         self._looked = False
-        self._task: asyncio.Task[None] | None = None
+        self._answers = EffectSender(context, self._holder)
+        self._tasks: list[asyncio.Task[None]] = []
         self._failure = ""
 
     async def start(self) -> None:
-        self._task = asyncio.create_task(self._guarded(self._run()), name=NAME)
+        self._tasks = [
+            asyncio.create_task(self._guarded(self._run()), name=NAME),
+            asyncio.create_task(self._guarded(self._answers.run()), name=f"{NAME}-answers"),
+        ]
 
     async def stop(self) -> None:
         tasks = [running.task for running in self._running.values()]
-        await end_tasks(tasks if self._task is None else [self._task, *tasks])
+        await end_tasks([*self._tasks, *tasks])
         await self._stop_observer()
 
     def ready(self) -> bool:
@@ -89,7 +104,7 @@ class ActuatorService:
     def failed(self) -> str:
         return self._failure or ("" if self._observer is None else self._observer.failed())
 
-    def writers(self) -> dict[str, Writer | HubWriter]:
+    def writers(self) -> dict[str, Writer | HubWriter | CopyWriter]:
         return {name: running.writer for name, running in self._running.items()}
 
     async def _guarded(self, work: Awaitable[None]) -> None:
@@ -161,6 +176,10 @@ class ActuatorService:
         """Called only while the observer is caught up."""
         if self._caught_up_at is None:
             self._caught_up_at = at
+        if not self._running:
+            return
+        from wharfinger_actuator.writer import Writer
+
         for running in self._running.values():
             if isinstance(running.writer, Writer):
                 running.writer.wake()
@@ -175,34 +194,55 @@ class ActuatorService:
 
     async def _follow(self, writable: dict[str, JoinedCluster]) -> None:
         groups = frozenset() if self._observer is None else self._observer.groups()
-        wanted: dict[str, JoinedCluster] = {}
+        hubs = [one for one in writable.values() if "templates" in one.verbs_in_force]
+        wanted: dict[str, tuple[JoinedCluster, JoinedCluster | None]] = {}
         for name, joined in writable.items():
             # Of a hub one process of all writes: the one that holds its Lease.
             if joined.hub or self._context.cluster_partition(name) in groups:
-                wanted[name] = joined
+                wanted[name] = joined, None
                 if "claims" in joined.verbs_in_force:
-                    wanted[f"{name}{CLAIMS}"] = joined
+                    wanted[f"{name}{CLAIMS}"] = joined, None
+                if "copy" in joined.verbs_in_force:
+                    wanted |= {f"{name}{COPIES}{hub.name}": (joined, hub) for hub in hubs}
         for name, running in list(self._running.items()):
             if running.task.done():
                 error = running.task.exception() if not running.task.cancelled() else None
                 log.error("cluster.failed", cluster=name, exc_info=error)
                 del self._running[name]
-            elif wanted.get(name) != running.joined:
+            elif wanted.get(name) != (running.joined, running.hub):
                 await end_tasks([running.task])
                 del self._running[name]
-        for name in sorted(wanted.keys() - self._running.keys()):
-            joined = wanted[name]
-            writer = self._writer_of(joined, name.endswith(CLAIMS))
+        fresh = sorted(wanted.keys() - self._running.keys())
+        if fresh:
+            await asyncio.to_thread(_load)
+        for name in fresh:
+            joined, hub = wanted[name]
+            writer = self._writer_of(joined, hub, name.endswith(CLAIMS))
             task = asyncio.create_task(writer.run(), name=f"write-{name}")
-            self._running[name] = _RunningWriter(joined, writer, task)
+            self._running[name] = _RunningWriter(joined, hub, writer, task)
             log.info(
                 "cluster.begun", cluster=name, mode=joined.mode, verbs=list(joined.verbs_in_force)
             )
 
-    def _writer_of(self, joined: JoinedCluster, claims: bool) -> Writer | HubWriter:
+    def _writer_of(
+        self, joined: JoinedCluster, hub: JoinedCluster | None, claims: bool
+    ) -> Writer | HubWriter | CopyWriter:
+        from wharfinger_actuator.copier import CopyWriter
+        from wharfinger_actuator.hub import HubWriter
+        from wharfinger_actuator.writer import Writer
+
+        if hub is not None:
+            return CopyWriter(joined, hub, self._context, self._holder, self._answers)
         if joined.hub or claims:
             return HubWriter(joined, self._context, self._holder)
-        return Writer(joined, self._context, self._holder, self._known)
+        return Writer(joined, self._context, self._holder, self._known, self._answers)
+
+
+def _load() -> None:
+    """What writes. It takes a second, so not in the event loop."""
+    import wharfinger_actuator.copier
+    import wharfinger_actuator.hub
+    import wharfinger_actuator.writer  # noqa: F401
 
 
 def build(context: ServiceContext) -> Service:

@@ -28,8 +28,9 @@ from wharfinger.stages.actuator import ActuatorState, open_effects
 from wharfinger.stages.actuator.answers import NO_ANSWER, ApiAnswer, Outcome
 from wharfinger.stages.actuator.attempts import SECOND_US, Attempts, Key
 from wharfinger.stages.actuator.effects import Effect
+from wharfinger.stages.actuator.observed import Rejections, reported
 from wharfinger.stages.actuator.pacing import Concurrency
-from wharfinger.stages.actuator.plan import changed_marks, evicted_workloads
+from wharfinger.stages.actuator.plan import changed_marks, evicted_workloads, on_fresh_facts
 from wharfinger.stages.actuator.requests import (
     ApiRequest,
     mark_request,
@@ -38,6 +39,7 @@ from wharfinger.stages.actuator.requests import (
     pod_request,
     shown_request,
 )
+from wharfinger_actuator.observed_effects import EffectSender
 from wharfinger_actuator.pod_events import PodEvents
 from wharfinger_actuator.sending import BATCH, answered, failed
 
@@ -54,17 +56,25 @@ log = structlog.get_logger(__name__)
 
 
 class Writer:
-    """`known`: the state of the observer and since when it is caught up. `attempts`: what was
-    answered lately. `why`: why nothing is written; "": it is."""
+    """`known`: the state of the observer and since when it is caught up. `answers`: where it is
+    reported what API servers answer. `attempts`: what was answered lately. `why`: why nothing is
+    written; "": it is."""
 
     def __init__(
-        self, joined: JoinedCluster, context: ServiceContext, holder: str, known: Known
+        self,
+        joined: JoinedCluster,
+        context: ServiceContext,
+        holder: str,
+        known: Known,
+        answers: EffectSender,
     ) -> None:
         self.joined = joined
         self._settings = context.settings
         self._clock = context.clock
         self._holder = holder
         self._known = known
+        self._answers = answers
+        self._rejections = Rejections()
         self._identity = Identity(joined.name, joined.uid, self._another)
         self._wake = asyncio.Event()
         self._concurrency = Concurrency()
@@ -116,10 +126,12 @@ class Writer:
         verbs = self.joined.verbs_in_force
         effects = open_effects(work, verbs, at)
         METRICS.effects_open.labels(self.joined.name).set(len(effects))
+        for rejected in self._rejections.new(work):
+            self._answers.offer(self.joined.name, rejected)
         if work.unplaced or self._marked:
             self._marked = {uid: said for uid, said in self._marked.items() if uid in work.unplaced}
             effects += changed_marks(work, verbs, self._marked)
-        return self.attempts.due(effects, at, evicted_workloads(work))
+        return self.attempts.due(on_fresh_facts(work, effects), at, evicted_workloads(work))
 
     # --- nothing but words
 
@@ -168,9 +180,11 @@ class Writer:
             return "decisions and facts are still being read"
         if not lease.held:
             return lease.why or "the Lease is not held yet"
+        if self._concurrency.paused(at):
+            return "the API server has asked for a pause"
         state, caught_up_at = known
         work = state.get(self.joined.name)
-        if work is None or not work.fresh:
+        if work is None:
             return "the facts of the cluster are not complete"
         # What was read from the beginning of a topic says nothing of the present.
         fresh_s = max(FRESH_S, self.joined.lease_s or 0)
@@ -186,11 +200,16 @@ class Writer:
             self.why = one_line(error)
 
     async def _send_all(self, api: KubeApi, lease: KubeLease, due: list[Effect]) -> None:
-        """Never more than allowed under way. Ends early where the Lease runs out."""
+        """Never more than allowed under way. Ends early where the Lease runs out, or the server
+        asks for a pause."""
         waiting, under_way = list(reversed(due)), set[asyncio.Task[None]]()
         try:
-            while under_way or (waiting and lease.held):
-                while waiting and lease.held and len(under_way) < self._concurrency.allowed:
+            while under_way or (waiting and self._may_begin(lease)):
+                while (
+                    waiting
+                    and self._may_begin(lease)
+                    and len(under_way) < self._concurrency.allowed
+                ):
                     sending = self._send(api, waiting.pop())
                     under_way.add(asyncio.create_task(sending))
                 done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
@@ -199,6 +218,9 @@ class Writer:
         finally:
             for task in under_way:
                 task.cancel()
+
+    def _may_begin(self, lease: KubeLease) -> bool:
+        return lease.held and not self._concurrency.paused(self._clock())
 
     async def _send(self, api: KubeApi, effect: Effect) -> None:
         try:
@@ -224,12 +246,14 @@ class Writer:
         at = self._clock()
         if outcome is None:
             made = self.attempts.answered(effect, answer, at)
-            self._concurrency.answered(made.outcome, at)
+            self._concurrency.answered(made.outcome, at, answer.retry_after_s)
         else:
             made = self.attempts.settled(effect, outcome, answer, at)
         if made.outcome in (Outcome.SENT, Outcome.REPEATED):
             self._carried_out(effect)
         METRICS.effect_answers.labels(effect.verb, str(made.outcome)).inc()
+        if (report := reported(effect, made, at)) is not None:
+            self._answers.offer(self.joined.name, report)
         log.info(
             "effect.answered",
             cluster=self.joined.name,

@@ -14,6 +14,7 @@ from enum import StrEnum
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
+from wharfinger.domain.text import printable
 from wharfinger_api.problems import Problem
 
 
@@ -41,9 +42,22 @@ class Principal:
         return f"{self.type}:{self.id}"
 
     @property
+    def authtype(self) -> str:
+        """CloudEvents' type of the account."""
+        if self.type == "token":
+            return "api_key"
+        service = self.type == "kubernetes" and self.id.startswith("system:serviceaccount:")
+        return "service_account" if service else "user"
+
+    @property
     def everywhere(self) -> bool:
         """Auditors see the rows of all namespaces."""
         return not self.namespaces or Role.AUDITOR in self.roles
+
+    def changes(self, namespace: str) -> bool:
+        """Whether it may change what is in a namespace. Auditors who are operators, too, see more
+        than they may change."""
+        return not self.namespaces or namespace in self.namespaces
 
     def sees(self, subject: str) -> bool:
         """Whether something named `<namespace>/<name>` is in its namespaces."""
@@ -71,9 +85,15 @@ _READ_ALL = _roles(Role.VIEWER, Role.OPERATOR, Role.AUDITOR)
 _ANYONE = _roles(*Role, within=True)
 # what is changed is held against the namespaces of the principal by `changing.within`
 _CHANGE = _roles(Role.OPERATOR, within=True, recorded=True)
+# a plan writes nothing to any stream, and costs seconds of a core
+_PLAN = _roles(Role.VIEWER, Role.OPERATOR, Role.AUDITOR, recorded=True)
 _UPKEEP = _roles(Role.OPERATOR, recorded=True)
 _TELL = _roles(Role.SERVICE, within=True, recorded=True)
 _OWN = _roles(*Role, within=True, recorded=True)
+_SUBSCRIBE = _roles(Role.VIEWER, Role.OPERATOR, Role.AUDITOR, within=True, recorded=True)
+_SUBSCRIBED = _roles(
+    Role.VIEWER, Role.OPERATOR, Role.AUDITOR, Role.ADMIN, within=True, recorded=True
+)
 _WATCH = _roles(Role.AUDITOR, Role.ADMIN, recorded=True)
 
 RULES: Mapping[tuple[str, str], Rule] = {
@@ -91,6 +111,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("GET", "/v1/clusters"): _READ_ALL,
     ("GET", "/v1/nodes"): _READ_ALL,
     ("GET", "/v1/policies"): _READ,
+    ("GET", "/v1/policies/{kind}/{namespace}/{name}"): _READ,
     ("GET", "/v1/decisions"): _READ,
     ("GET", "/v1/decisions/{decision}"): _READ,
     ("GET", "/v1/status"): _READ_ALL,
@@ -99,12 +120,31 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("POST", "/v1/apply"): _CHANGE,
     ("POST", "/v1/delete"): _CHANGE,
     ("POST", "/v1/bindings/{namespace}/{name}/scale"): _CHANGE,
+    ("PUT", "/v1/bindings/{namespace}/{name}"): _CHANGE,
+    ("DELETE", "/v1/bindings/{namespace}/{name}"): _CHANGE,
+    ("PUT", "/v1/policies/{kind}/{namespace}/{name}"): _CHANGE,
+    ("DELETE", "/v1/policies/{kind}/{namespace}/{name}"): _CHANGE,
     ("POST", "/v1/drain"): _UPKEEP,
     ("POST", "/v1/undrain"): _UPKEEP,
+    ("POST", "/v1/barrier"): _READ,
+    ("POST", "/v1/plans"): _PLAN,
+    ("GET", "/v1/plans/{plan}"): _READ_ALL,
+    ("POST", "/v1/plans/{plan}/apply"): _UPKEEP,
+    ("GET", "/v1/operations"): _READ_ALL,
+    ("GET", "/v1/operations/{operation}"): _READ_ALL,
+    ("POST", "/v1/operations/{operation}/cancel"): _PLAN,
     ("POST", "/v1/facts"): _TELL,
     ("GET", "/v1/tokens"): _OWN,
     ("POST", "/v1/tokens"): _OWN,
     ("DELETE", "/v1/tokens/{token}"): _OWN,
+    ("GET", "/v1/webhooks"): _SUBSCRIBED,
+    ("POST", "/v1/webhooks"): _SUBSCRIBE,
+    ("GET", "/v1/webhooks/{webhook}"): _SUBSCRIBED,
+    ("PUT", "/v1/webhooks/{webhook}"): _SUBSCRIBE,
+    ("DELETE", "/v1/webhooks/{webhook}"): _SUBSCRIBED,
+    ("POST", "/v1/webhooks/{webhook}/rotate"): _SUBSCRIBE,
+    ("POST", "/v1/webhooks/{webhook}/redeliver"): _SUBSCRIBE,
+    ("GET", "/v1/webhooks/{webhook}/deliveries"): _SUBSCRIBED,
     ("GET", "/v1/access"): _WATCH,
 }
 
@@ -132,6 +172,8 @@ def allowed(method: str, path: str, principal: Principal | None) -> None:
             "expected an Authorization header with a valid bearer token",
             headers={"WWW-Authenticate": 'Bearer realm="wharfinger"'},
         )
+    if not principal.roles:
+        raise Problem("forbidden", f"no grant names {printable(principal.name)} or a group of it")
     if not rule.roles & principal.roles:
         wanted = ", ".join(sorted(rule.roles))
         raise Problem("forbidden", f"{method} {path} is for {wanted}")

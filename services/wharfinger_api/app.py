@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Annotated, Any
@@ -39,26 +38,28 @@ from wharfinger.events.accepted import Accepted
 from wharfinger.events.streams import INTAKE
 from wharfinger.history.explain import account
 from wharfinger.history.lineage import lineage_of_binding, lineage_within
-from wharfinger.history.points import time_in
 from wharfinger.history.timeline import timeline
+from wharfinger.runtime.believed_sources import ALL_BELIEVED, BelievedSources
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerError, causality, feed
 from wharfinger.runtime.ledger.access import Access, AccessQuery, Outcome, access_records
 from wharfinger.runtime.ledger.at_position import PastDatabase
 from wharfinger.runtime.ledger.feed import FeedFilter
 from wharfinger.runtime.plane import PlaneError
-from wharfinger_api import lists
+from wharfinger_api import lists, one_binding, one_policy
 from wharfinger_api.access import RULES, Principal, allowed, check_table
 from wharfinger_api.asked import (
     LIMIT_MAX,
     Asked,
-    checked_position,
     cursor_in,
     cursor_text,
     cut_of,
     known_parameters,
+    moment_in,
+    own_namespaces,
     page_of,
+    start_position,
 )
-from wharfinger_api.changing import changed, kept_up, once, posted
+from wharfinger_api.changing import changed, kept_up, once, posted, waited
 from wharfinger_api.events import BATCH, LINES, SSE, EventStream, Hub, batch
 from wharfinger_api.figures import REQUEST_SECONDS, REQUESTS
 from wharfinger_api.identities import Identities, principal_of
@@ -66,6 +67,8 @@ from wharfinger_api.limits import RequestLimits
 from wharfinger_api.models import (
     AccessPage,
     ApplyBody,
+    BarrierBody,
+    BarrierReportBody,
     BindingBody,
     BindingHistory,
     ChangesBody,
@@ -80,6 +83,8 @@ from wharfinger_api.models import (
     ManifestsBody,
     NewToken,
     NodeBody,
+    OneManifestBody,
+    OnePolicyBody,
     PageBody,
     PolicyBody,
     ProblemBody,
@@ -91,6 +96,9 @@ from wharfinger_api.models import (
     UpkeepBody,
     WhoBody,
 )
+from wharfinger_api.operations import Operations
+from wharfinger_api.planning import add_plans
+from wharfinger_api.preconditions import not_there
 from wharfinger_api.problems import (
     MEDIA_TYPE,
     RETRY_AFTER_S,
@@ -101,6 +109,8 @@ from wharfinger_api.problems import (
 )
 from wharfinger_api.recording import AccessRecorder, actor_of
 from wharfinger_api.tokens import made_token, revoked, token_list
+from wharfinger_api.webhook_delivery import WebhookDelivery
+from wharfinger_api.webhooks import add_webhooks
 
 VERSION = "v1"
 
@@ -155,6 +165,24 @@ _KEYED: dict[str, Any] = {
         }
     ]
 }
+
+
+def _conditional(*headers: str) -> dict[str, Any]:
+    said = "The `ETag` of what was seen, or `*`."
+    return {
+        "parameters": [
+            {
+                "name": name,
+                "in": "header",
+                "required": False,
+                "description": said,
+                "schema": {"type": "string", "maxLength": 200},
+            }
+            for name in headers
+        ]
+    }
+
+
 Namespace = Annotated[str, Path(max_length=253)]
 Name = Annotated[str, Path(max_length=253)]
 
@@ -169,11 +197,18 @@ class Api:
     hub: Hub
     recorder: AccessRecorder
     limits: RequestLimits
+    operations: Operations
     data_dir: FilePath | None = None
     """Of the plane, where it is on this machine."""
 
+    webhooks: WebhookDelivery | None = None
+    """None: there is no key to seal their secrets with."""
+
     behind_s: float = 5.0
     """How long a request waits for its `min_position`."""
+
+    believed: BelievedSources = ALL_BELIEVED
+    """Whose facts the services of the plane take in."""
 
     async def asked(self, request: Request, at: str = "", after: str = "") -> tuple[Asked, Any]:
         """The place in history of a request, and that of the page; the page's own place is None
@@ -225,6 +260,8 @@ def create(api: Api) -> FastAPI:
     _decisions(app, api)
     _events(app, api)
     _changes(app, api)
+    add_plans(app, api, _KEYED)
+    add_webhooks(app, api)
     _tokens(app, api)
     _access(app, api)
     check_table(app)
@@ -262,12 +299,14 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 def _authorised(api: Api) -> Callable[[Request], Awaitable[None]]:
     async def authorised(request: Request) -> None:
-        credential = request.headers.get("authorization", "")
-        principal = await api.identities.of(credential)
-        request.state.principal = principal
         rule = RULES[request.method, request.scope["route"].path]
-        if principal is not None and rule.roles:
-            api.limits.take(credential)
+        principal = None
+        if rule.roles:
+            credential = api.identities.credential(request.scope)
+            principal = await api.identities.of(credential)
+        request.state.principal = principal
+        if principal is not None:
+            api.limits.take(principal.name)
         allowed(request.method, request.scope["route"].path, principal)
         if rule.recorded:
             await _recorded(api, _access_of(request, "allowed"))
@@ -570,6 +609,14 @@ def _fleet(app: FastAPI, api: Api) -> None:
             group_by,
         )
 
+    @app.get("/v1/policies/{kind}/{namespace}/{name}", tags=["fleet"], response_model=OnePolicyBody)
+    async def one_of_the_policies(
+        request: Request, kind: Name, namespace: Namespace, name: Name, at: At
+    ) -> Response:
+        """One policy, whose `ETag` `PUT` and `DELETE` need. `-` as its namespace: it has none."""
+        asked, _ = await api.asked(request, at)
+        return await one_policy.get(asked, one_policy.named(kind, namespace, name))
+
 
 def _listed(
     asked: Asked,
@@ -686,7 +733,7 @@ def _decisions(app: FastAPI, api: Api) -> None:
     ) -> Response:
         """Decisions of all streams, in order of time. What was accepted is in `stream=intake`."""
         asked, place = await api.asked(request, at, after)
-        namespaces = _own(asked.principal, namespace)
+        namespaces = own_namespaces(asked.principal, namespace)
         if place is not None and not _is_cursor(place):
             raise Problem(
                 "invalid", "after: expected what an earlier page of this list gave as next"
@@ -694,8 +741,8 @@ def _decisions(app: FastAPI, api: Api) -> None:
         seqs: dict[str, int] = dict(place or {})
         query = DecisionQuery(
             stream,
-            since=_moment("since", since),
-            until=_moment("until", until),
+            since=moment_in("since", since),
+            until=moment_in("until", until),
             types=type or (() if stream == INTAKE else TYPES),
             outcomes=outcome,
             subjects=binding,
@@ -725,33 +772,10 @@ def _decisions(app: FastAPI, api: Api) -> None:
         return asked.answer(as_line(row).encode())
 
 
-def _own(principal: Principal, namespaces: list[str]) -> list[str]:
-    """Those of the namespaces asked for that the principal sees; none asked for means all."""
-    if principal.everywhere:
-        return namespaces
-    seen = sorted(principal.namespaces)
-    # a namespace that cannot exist, where none of those asked for is seen: empty would mean all
-    return [n for n in namespaces if n in seen] or [""] if namespaces else seen
-
-
 def _is_cursor(place: object) -> bool:
     return isinstance(place, dict) and all(
         isinstance(seq, int) and not isinstance(seq, bool) and 0 <= seq < 1 << 62
         for seq in place.values()
-    )
-
-
-def _moment(name: str, text: str) -> int | None:
-    if not text:
-        return None
-    with suppress(ValueError, OverflowError):
-        found = time_in(text, time.time_ns() // 1000)
-        if found is not None and 0 <= found < 1 << 62:
-            return found
-    raise Problem(
-        "invalid",
-        f"{name}: expected a time such as 2026-11-21T05:00:00Z or an age such as 10m, "
-        f"got {text[:64]!r}",
     )
 
 
@@ -782,7 +806,7 @@ def _events(app: FastAPI, api: Api) -> None:
     ) -> Response:
         """Decisions as CloudEvents, from a position on: as server-sent events
         (`text/event-stream`), as lines (`application/x-ndjson`), else as one batch."""
-        namespaces = _own(request.state.principal, namespace)
+        namespaces = own_namespaces(request.state.principal, namespace)
         wanted = FeedFilter(
             types=_sorted(type),
             namespaces=_sorted(namespaces),
@@ -793,17 +817,19 @@ def _events(app: FastAPI, api: Api) -> None:
             facts=facts,
         )
         start = request.headers.get("last-event-id") or after
-        position = await _start(api.past, start)
+        position = await start_position(api.past, start)
         accept = request.headers.get("accept", "")
         if SSE in accept or LINES in accept:
-            authorization = request.headers.get("authorization", "")
+            credential = api.identities.credential(request.scope)
             asking: Principal = request.state.principal
 
             async def valid() -> bool:
                 try:
-                    return bool(await api.identities.of(authorization) == asking)
+                    return bool(await api.identities.of(credential) == asking)
                 except LedgerError:
                     return True
+                except Problem as problem:
+                    return problem.kind == "provider-away"
 
             head = await feed.head(api.past.present)
             return EventStream(
@@ -820,19 +846,6 @@ def _events(app: FastAPI, api: Api) -> None:
 
 def _sorted(names: list[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names)))
-
-
-async def _start(past: PastDatabase, text: str) -> int:
-    """Beyond which position reading begins. Problem: the text names none, or it was retired."""
-    head = await feed.head(past.present)
-    if text == "latest":
-        return head.position
-    if text == "earliest":
-        return head.earliest - 1
-    if text.isascii() and text.isdecimal():
-        return await checked_position(past, text)
-    moment = _moment("after", text)
-    return head.position if moment is None else await feed.position_at(past.present, moment)
 
 
 # --- what is changed
@@ -884,19 +897,76 @@ def _changes(app: FastAPI, api: Api) -> None:
         """Ask for another number of replicas of a binding."""
         principal: Principal = request.state.principal
         full = f"{namespace}/{name}"
-        # also those of an auditor who is an operator: what is seen everywhere is not changed there
-        mine = not principal.namespaces or namespace in principal.namespaces
+        mine = principal.changes(namespace)
 
         def make(known: LatestFacts) -> Accepted:
             if not mine or all(spec.name != full for spec in known.bindings):
-                raise Problem(
-                    "not-found",
-                    f"no binding is named {full[:300]}",
-                    hidden="" if mine else "needs a grant for that namespace",
-                )
+                raise not_there("binding", full, mine)
             return scaled(known, full, body.replicas)
 
         return await kept_up_once(request, body, make)
+
+    one = "/v1/bindings/{namespace}/{name}"
+
+    @app.put(
+        one,
+        tags=["changes"],
+        responses=said(ChangesBody),
+        openapi_extra=_conditional("If-Match", "If-None-Match"),
+    )
+    async def put_binding(
+        request: Request, namespace: Namespace, name: Name, body: OneManifestBody
+    ) -> Response:
+        """Request one binding by its manifest: a new one with `If-None-Match: *`, else the one that
+        was seen."""
+        return await one_binding.put(api.past.present, request, f"{namespace}/{name}", body)
+
+    @app.delete(one, tags=["changes"], responses=done, openapi_extra=_conditional("If-Match"))
+    async def delete_binding(
+        request: Request,
+        namespace: Namespace,
+        name: Name,
+        reason: Annotated[str, Query(max_length=500)] = "",
+        revision: Annotated[str, Query(max_length=500)] = "",
+    ) -> Response:
+        """Withdraw the binding that was seen."""
+        full = f"{namespace}/{name}"
+        return await one_binding.delete(api.past.present, request, full, reason, revision)
+
+    policy = "/v1/policies/{kind}/{namespace}/{name}"
+
+    @app.put(
+        policy,
+        tags=["changes"],
+        responses=said(ChangesBody),
+        openapi_extra=_conditional("If-Match", "If-None-Match"),
+    )
+    async def put_policy(
+        request: Request, kind: Name, namespace: Namespace, name: Name, body: OneManifestBody
+    ) -> Response:
+        """Apply one policy by its manifest: a new one with `If-None-Match: *`, else the one that
+        was seen. `-` as its namespace: it has none."""
+        policy = one_policy.named(kind, namespace, name)
+        return await one_policy.put(api.past.present, request, policy, body)
+
+    @app.delete(
+        policy,
+        tags=["changes"],
+        responses=said(ChangesBody),
+        openapi_extra=_conditional("If-Match"),
+    )
+    async def delete_policy(
+        request: Request,
+        kind: Name,
+        namespace: Namespace,
+        name: Name,
+        reason: Annotated[str, Query(max_length=500)] = "",
+        revision: Annotated[str, Query(max_length=500)] = "",
+    ) -> Response:
+        """Remove the policy that was seen. Its bindings go to the next one that selects them, or
+        stay as they are."""
+        policy = one_policy.named(kind, namespace, name)
+        return await one_policy.delete(api.past.present, request, policy, reason, revision)
 
     @app.post("/v1/drain", tags=["changes"], responses=done, openapi_extra=_KEYED)
     async def drain(request: Request, body: DrainBody) -> Response:
@@ -908,13 +978,22 @@ def _changes(app: FastAPI, api: Api) -> None:
         """Use a cluster or node again."""
         return await kept_up_once(request, body, lambda known: undrained(known, body.what))
 
+    @app.post("/v1/barrier", tags=["changes"], responses=said(BarrierReportBody))
+    async def barrier(
+        request: Request,
+        body: BarrierBody,
+        wait: Annotated[float, Query(ge=0, le=30, description="Seconds until it answers.")] = 0,
+    ) -> Response:
+        """Wait until what was changed is decided, published or placed. Changes nothing."""
+        return await waited(api.past.present, request, body, wait)
+
     @app.post("/v1/facts", tags=["changes"], responses=said(FactsAccepted), openapi_extra=_KEYED)
     async def post_facts(request: Request, body: FactsBody) -> Response:
         """Tell facts of sources that the token names, all or nothing; durable when answered."""
         database = api.past.present
 
         async def work() -> Response:
-            return await posted(database, request, body)
+            return await posted(database, request, body, api.believed)
 
         return await once(database, request, work)
 
@@ -991,8 +1070,8 @@ def _access(app: FastAPI, api: Api) -> None:
         query = AccessQuery(
             tuple(actor),
             tuple(outcome),
-            _moment("since", since) or 0,
-            _moment("until", until) or 0,
+            moment_in("since", since) or 0,
+            moment_in("until", until) or 0,
             min(int(after or 0), (1 << 62) - 1),
             limit + 1,
         )

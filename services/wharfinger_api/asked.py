@@ -13,6 +13,7 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from wharfinger.answers import typed
-from wharfinger.history.points import HistoryPoint, PointError, moment_of, point_of
+from wharfinger.history.points import HistoryPoint, PointError, moment_of, point_of, time_in
 from wharfinger.runtime.ledger import Ledger, feed
 from wharfinger.runtime.ledger.at_position import LedgerCut, PastDatabase, StreamCut
 from wharfinger_api.access import Principal
@@ -60,7 +61,7 @@ class Asked:
     def answer(self, body: object, *, headers: Mapping[str, str] | None = None) -> Response:
         """JSON; 304 where the client has it already."""
         encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
-        etag = f'W/"{hashlib.sha256(encoded).hexdigest()[:24]}"'
+        etag = etag_of(encoded)
         found = {
             "ETag": etag,
             "Wharfinger-Position": str(self.position),
@@ -68,12 +69,17 @@ class Asked:
             "Vary": "Authorization, Accept",
             **(headers or {}),
         }
-        if _matches(self.request.headers.get("if-none-match", ""), etag):
+        if matches(self.request.headers.get("if-none-match", ""), etag):
             return Response(status_code=304, headers=found)
         return Response(encoded, 200, found, "application/json")
 
 
-def _matches(given: str, etag: str) -> bool:
+def etag_of(encoded: bytes) -> str:
+    return f'W/"{hashlib.sha256(encoded).hexdigest()[:24]}"'
+
+
+def matches(given: str, etag: str) -> bool:
+    """Whether a list of tags, as `If-Match` has it, names this one."""
     return any(
         tag.strip() == "*" or tag.strip().removeprefix("W/") == etag.removeprefix("W/")
         for tag in given.split(",")
@@ -206,3 +212,39 @@ def cursor_in(text: str) -> tuple[LedgerCut, Any]:
             "after: expected what an earlier page gave as next",
             errors=[{"pointer": "query/after", "expected": "a cursor", "got": text[:40]}],
         ) from None
+
+
+def own_namespaces(principal: Principal, namespaces: list[str]) -> list[str]:
+    """Those of the namespaces asked for that the principal sees; none asked for means all."""
+    if principal.everywhere:
+        return namespaces
+    seen = sorted(principal.namespaces)
+    # a namespace that cannot exist, where none of those asked for is seen: empty would mean all
+    return [n for n in namespaces if n in seen] or [""] if namespaces else seen
+
+
+def moment_in(name: str, text: str) -> int | None:
+    if not text:
+        return None
+    with suppress(ValueError, OverflowError):
+        found = time_in(text, time.time_ns() // 1000)
+        if found is not None and 0 <= found < 1 << 62:
+            return found
+    raise Problem(
+        "invalid",
+        f"{name}: expected a time such as 2026-11-21T05:00:00Z or an age such as 10m, "
+        f"got {text[:64]!r}",
+    )
+
+
+async def start_position(past: PastDatabase, text: str) -> int:
+    """Beyond which position reading begins. Problem: the text names none, or it was retired."""
+    head = await feed.head(past.present)
+    if text == "latest":
+        return head.position
+    if text == "earliest":
+        return head.earliest - 1
+    if text.isascii() and text.isdecimal():
+        return await checked_position(past, text)
+    moment = moment_in("after", text)
+    return head.position if moment is None else await feed.position_at(past.present, moment)

@@ -15,9 +15,11 @@ from fastapi import Request
 from starlette.responses import Response
 
 from wharfinger.answers import typed
+from wharfinger.answers.barrier import Barrier, barrier_plain
 from wharfinger.answers.changes import (
     AppliedChanges,
     ChangeRefusedError,
+    Check,
     Compile,
     change,
     changes_plain,
@@ -34,11 +36,13 @@ from wharfinger.events.origin import Origin
 from wharfinger.events.streams import INTAKE
 from wharfinger.manifests.errors import ManifestError
 from wharfinger.manifests.parse import Manifest, loaded_texts
+from wharfinger.runtime.believed_sources import BelievedSources
 from wharfinger.runtime.ledger import Ledger, Submission, feed
 from wharfinger.runtime.ledger.database import Database
+from wharfinger.runtime.ledger.fact_events import event_of
 from wharfinger.runtime.ledger.idempotency import KeptAnswer, claim, keep, release
 from wharfinger_api.access import Principal
-from wharfinger_api.models import ApplyBody, FactsBody, ManifestsBody
+from wharfinger_api.models import ApplyBody, BarrierBody, FactsBody, ManifestsBody
 from wharfinger_api.problems import Problem
 
 KEY_MAX = 200
@@ -54,7 +58,7 @@ ERRORS_MAX = 50
 def origin_of(principal: Principal, reason: str, revision: str) -> Origin:
     """Problem: a text that cannot be recorded."""
     try:
-        return Origin("api_key", principal.name, reason, revision)
+        return Origin(principal.authtype, principal.name, reason, revision)
     except ValueError as error:
         raise Problem("invalid", str(error)) from None
 
@@ -111,53 +115,107 @@ async def once(
 
 
 async def changed(
-    database: Database, request: Request, body: ManifestsBody, made_by: Compile
+    database: Database,
+    request: Request,
+    body: ManifestsBody,
+    made_by: Compile,
+    only: Check = lambda _: None,
+    since: int | None = None,
 ) -> Response:
-    """Problem: something is wrong, and nothing was accepted."""
+    """`only`: raises what else is wrong with the facts. `since`: the seq of the intake up to which
+    was looked at what is changed.
+
+    Problem: something is wrong. ChangedSinceError: it was changed after that. Nothing was
+    accepted."""
     principal: Principal = request.state.principal
     origin = origin_of(principal, body.reason, body.revision)
     told = body.events if isinstance(body, ApplyBody) else []
-    events = [_fact(f"events/{place}", event) for place, event in enumerate(told)]
-    ledger = Ledger(database)
+    events = [fact_of(f"events/{place}", event) for place, event in enumerate(told)]
+    try:
+        manifests = await asyncio.to_thread(_read, body)
+    except ChangeRefusedError as error:
+        raise refused(error) from None
+    if not manifests and not events:
+        raise Problem("invalid", "manifests: expected at least one manifest, got none")
+    return await accepted_changes(
+        database,
+        request,
+        manifests,
+        events,
+        made_by,
+        origin,
+        only,
+        strict=isinstance(body, ApplyBody) and body.strict,
+        dry_run=body.dry_run,
+        since=since,
+    )
+
+
+async def accepted_changes(
+    database: Database,
+    request: Request,
+    manifests: Sequence[Manifest],
+    events: Sequence[Accepted],
+    made_by: Compile,
+    origin: Origin,
+    only: Check = lambda _: None,
+    *,
+    strict: bool = False,
+    dry_run: bool = False,
+    since: int | None = None,
+) -> Response:
+    """As `changed`, of what was read."""
+    principal: Principal = request.state.principal
 
     def check(facts: Sequence[Accepted]) -> None:
         within(principal, facts)
+        only(facts)
 
     try:
-        manifests = await asyncio.to_thread(_read, body)
-        if not manifests and not events:
-            raise Problem("invalid", "manifests: expected at least one manifest, got none")
         changes = await change(
-            ledger,
+            Ledger(database),
             manifests,
             made_by,
             events,
-            strict=isinstance(body, ApplyBody) and body.strict,
-            dry_run=body.dry_run,
+            strict=strict,
+            dry_run=dry_run,
             source=API_SOURCE,
             origin=origin,
             check=check,
+            since=since,
         )
     except ChangeRefusedError as error:
         raise refused(error) from None
     except WrongFactError as error:
         raise Problem("invalid", str(error)) from None
-    return await _answer(database, request, body.dry_run, changes)
+    return await _answer(database, request, dry_run, changes)
 
 
 async def kept_up(
-    database: Database, request: Request, reason: str, revision: str, make: MakeFact
+    database: Database,
+    request: Request,
+    reason: str,
+    revision: str,
+    make: MakeFact,
+    since: int | None = None,
 ) -> Response:
-    """Problem: the fact cannot be made of what is known, and nothing was accepted."""
+    """Problem: the fact cannot be made of what is known. ChangedSinceError: the subject was changed
+    after `since`. Nothing was accepted."""
     origin = origin_of(request.state.principal, reason, revision)
-    found = await tell(Ledger(database), make, source=API_SOURCE, origin=origin)
+    found = await tell(Ledger(database), make, source=API_SOURCE, origin=origin, since=since)
     headers = {"Cache-Control": "no-store"}
     if typed.MEDIA_TYPE in request.headers.get("accept", ""):
         return Response(typed.encoded(found), 200, headers, typed.MEDIA_TYPE)
     position = await numbered(database) if found.result == "changed" else None
     if position is not None:
         headers["Wharfinger-Position"] = str(position)
-    body = {"subject": found.subject, "result": found.result, "position": position}
+    body = {
+        "subject": found.subject,
+        "result": found.result,
+        "position": position,
+        "facts": _keys(found.facts),
+        "leaving": list(found.leaving),
+    }
     return Response(msgspec.json.encode(body), 200, headers, "application/json")
 
 
@@ -176,15 +234,49 @@ async def _answer(
         "unacted": list(changes.unacted),
         "dry_run": dry_run,
         "position": position,
+        "facts": _keys(changes.facts),
     }
     return Response(msgspec.json.encode(body), 200, headers, "application/json")
+
+
+def _keys(facts: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"topic": topic, "key": key} for topic, key in facts]
+
+
+async def waited(
+    database: Database, request: Request, body: BarrierBody, seconds: float
+) -> Response:
+    """How far the facts are, as soon as they are there, at the latest after so long.
+
+    Problem: one of them is not known, or is not the caller's to see."""
+    principal: Principal = request.state.principal
+    keys = [(fact.topic, fact.key) for fact in body.facts]
+    bindings = [name for name in body.bindings if principal.sees(name)]
+    barrier = Barrier(Ledger(database), body.until, keys, bindings)
+    known = {(fact.topic, fact.key): event_of(fact).data for fact in await barrier.facts()}
+    for topic, key in keys:
+        data = known.get((topic, key))
+        about = namespace_of(accepted(data)) if isinstance(data, Fact) else None
+        mine = principal.everywhere or about in principal.namespaces
+        if data is None or not mine:
+            raise Problem(
+                "not-found",
+                f"no fact is known under {topic[:300]} {key[:300]}",
+                hidden="" if data is None else "needs a grant for its namespace",
+            )
+    report = await barrier.wait(seconds)
+    headers = {"Cache-Control": "no-store"}
+    if report.position is not None:
+        headers["Wharfinger-Position"] = str(report.position)
+    if typed.MEDIA_TYPE in request.headers.get("accept", ""):
+        return Response(typed.encoded(report), 200, headers, typed.MEDIA_TYPE)
+    return Response(msgspec.json.encode(barrier_plain(report)), 200, headers, "application/json")
 
 
 async def numbered(database: Database) -> int | None:
     """The position of the last that is accepted so far; None: the feed has given it none in
     `NUMBERED_WAIT_S`."""
-    heads = await Ledger(database).heads(INTAKE)
-    seq = heads[0].seq if heads else 0
+    seq = await Ledger(database).accepted_seq()
     waited = 0.0
     while (found := await feed.position_of(database, INTAKE, seq)) is None:
         if waited >= NUMBERED_WAIT_S:
@@ -202,7 +294,7 @@ def _read(body: ManifestsBody) -> tuple[Manifest, ...]:
     return found.manifests
 
 
-def _fact(place: str, event: Any) -> Accepted:
+def fact_of(place: str, event: Any) -> Accepted:
     """Problem: it is no fact from outside."""
     try:
         found = decode(msgspec.json.encode(event))
@@ -247,36 +339,34 @@ def refused(error: ChangeRefusedError) -> Problem:
     return Problem("invalid", error.lines[0], errors=errors, more=more)
 
 
-async def posted(database: Database, request: Request, body: FactsBody) -> Response:
+async def posted(
+    database: Database, request: Request, body: FactsBody, believed: BelievedSources
+) -> Response:
     """Facts of a service, each under the id that follows from its source and id: one that was
     posted before has no effect.
 
-    Problem: one of them is no fact, or not of a source of the caller; none was accepted."""
+    Problem: one of them is no fact, not of a source of the caller, or of one that is not believed;
+    none was accepted."""
     principal: Principal = request.state.principal
     submissions: list[Submission] = []
     facts: list[Accepted] = []
     for place, event in enumerate(body.events):
-        fact = _fact(f"events/{place}", event)
+        fact = fact_of(f"events/{place}", event)
         source = event["source"]
         if source not in principal.sources:
             raise Problem("forbidden", f"events/{place}: source: expected one of yours")
-        id_ = derived_id("posted", source, str(event["id"]))
-        facts.append(fact)
-        submissions.append(
-            Submission(
-                made(
-                    fact.data,
-                    id=id_,
-                    source=source,
-                    subject=fact.subject,
-                    key=fact.partition_key,
-                    version=fact.version,
-                ),
-                fact.topic.name,
-                fact.key,
-                fact.partition_key,
-            )
+        recorded = made(
+            fact.data,
+            id=derived_id("posted", source, str(event["id"])),
+            source=source,
+            subject=fact.subject,
+            key=fact.partition_key,
+            version=fact.version,
         )
+        if refusal := believed.refusal(fact.topic.name, recorded):
+            raise Problem("forbidden", f"events/{place}: {refusal}")
+        facts.append(fact)
+        submissions.append(Submission(recorded, fact.topic.name, fact.key, fact.partition_key))
     within(principal, facts)
     result = await Ledger(database).accept(submissions, origin_of(principal, "", ""))
     position = await numbered(database) if result.new else None

@@ -31,3 +31,17 @@ SSE_CLOSED = Counter(
     ("why",),
     registry=METRICS.registry,
 )
+WEBHOOKS = Gauge(
+    "wharfinger_webhooks", "Subscriptions of webhooks", ("state",), registry=METRICS.registry
+)
+WEBHOOK_TRIES = Counter(
+    "wharfinger_webhook_tries",
+    "Events sent to receivers of webhooks; `dead`: given up after the last try",
+    ("result",),
+    registry=METRICS.registry,
+)
+WEBHOOK_LAG = Gauge(
+    "wharfinger_webhook_lag",
+    "Positions that the slowest receiver of this process is behind the feed",
+    registry=METRICS.registry,
+)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from starlette.types import Scope
 
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.tokens import PREFIX, Token, exchanged, make_token, valid_token
 from wharfinger_api.access import Principal, Role
+from wharfinger_api.certificates import Network, certificate_in, identity_of
+from wharfinger_api.grants import Grants, ProvenIdentity
+from wharfinger_api.openid import OpenId, claimed
+from wharfinger_api.token_review import TokenReviews
 
 KNOWN_S = 2.0
 """A token that was valid counts as valid for so long without asking again: a revoked one is refused
@@ -21,38 +28,90 @@ SECRET_MAX = 16_384
 """Bytes of an Authorization header that are looked at."""
 
 
-class Identities:
-    """Bearer tokens, looked up in the database; the last ones are kept for `KNOWN_S`."""
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What a request brings: an Authorization header, or the client certificate (DER) of its
+    connection; empty where a proxy passed on something else."""
 
-    def __init__(self, database: Database) -> None:
+    authorization: str = ""
+    certificate: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Providers:
+    """Ways in besides the plane's own tokens, and what who comes by them may do."""
+
+    grants: Grants = field(default_factory=lambda: Grants(None))
+    openid: OpenId | None = None
+    reviews: TokenReviews | None = None
+    proxies: tuple[Network, ...] = ()
+
+
+class Identities:
+    """The plane's own tokens are looked up in the database; the last ones are kept for `KNOWN_S`.
+    What others vouch for is asked of `providers`."""
+
+    def __init__(self, database: Database, providers: Providers | None = None) -> None:
         self._database = database
         self._known: OrderedDict[str, tuple[float, Principal]] = OrderedDict()
+        self._providers = providers or Providers()
 
-    async def of(self, authorization: str) -> Principal | None:
-        """None: no credential, or none that is valid."""
+    def credential(self, scope: Scope) -> Credential:
+        authorization = [value for name, value in scope["headers"] if name == b"authorization"]
+        if authorization:
+            return Credential(authorization[0].decode("latin-1"))
+        return Credential("", certificate_in(scope, self._providers.proxies))
+
+    async def of(self, credential: Credential) -> Principal | None:
+        """None: no credential, or none that is valid. Problem: why it is not, where that helps, or
+        that this cannot be checked.
+
+        A header is all that counts where there is one: who sends a wrong token is told so, and not
+        taken for the holder of the certificate."""
+        if credential.authorization:
+            return await self._bearer(credential.authorization)
+        if credential.certificate is None:
+            return None
+        return self._granted(identity_of(credential.certificate))
+
+    async def _bearer(self, authorization: str) -> Principal | None:
         scheme, _, secret = authorization.partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret or len(secret) > SECRET_MAX:
             return None
+        if secret.startswith(PREFIX):
+            return await self._token(secret)
+        openid, reviews = self._providers.openid, self._providers.reviews
+        claims = claimed(secret) if openid is not None or reviews is not None else None
+        if claims is None:
+            return None
+        if openid is not None and claims.get("iss") == openid.issuer:
+            return self._granted(await openid.of(secret))
+        audiences = claims.get("aud")
+        if reviews is not None and reviews.audience in (
+            audiences if isinstance(audiences, list) else [audiences]
+        ):
+            return self._granted(await reviews.of(secret))
+        return None
+
+    def _granted(self, who: ProvenIdentity | None) -> Principal | None:
+        return None if who is None else self._providers.grants.principal(who)
+
+    async def _token(self, secret: str) -> Principal | None:
         now = time.monotonic()
         known = self._known.get(secret)
         if known is not None and now - known[0] < KNOWN_S:
             return known[1]
-        principal = await self._bearer(secret)
-        if principal is None:
+        token = await valid_token(self._database, secret)
+        if token is None:
             self._known.pop(secret, None)
             return None
+        principal = principal_of(token)
         self._known[secret] = (now, principal)
         self._known.move_to_end(secret)
         while len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
         return principal
-
-    async def _bearer(self, secret: str) -> Principal | None:
-        if not secret.startswith(PREFIX):
-            return None
-        token = await valid_token(self._database, secret)
-        return None if token is None else principal_of(token)
 
     async def exchange(self, code: str) -> tuple[str, Token] | None:
         """The secret and the token for a code that is good once. None: it is not."""

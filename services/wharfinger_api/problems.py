@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from wharfinger.domain.text import one_line, printable
 from wharfinger.history.names import UnknownNameError
+from wharfinger.history.plan import NoAnswerError, PlanExpiredError
 from wharfinger.history.points import PointError
 from wharfinger.runtime.ledger import LedgerError, LedgerUnavailable, Transient
 from wharfinger.runtime.ledger.at_position import RetiredError
@@ -35,6 +36,7 @@ TITLES: Mapping[str, tuple[int, str]] = {
     "retired": (410, "The history up to there was retired"),
     "conflict": (409, "The state does not allow this"),
     "plan-out-of-date": (409, "The fleet has changed since the plan was made"),
+    "plan-expired": (409, "The plan is too old to be carried out"),
     "precondition-failed": (412, "It has changed since it was read"),
     "precondition-required": (428, "If-Match is needed"),
     "key-reused": (422, "The idempotency key belongs to another request"),
@@ -42,6 +44,9 @@ TITLES: Mapping[str, tuple[int, str]] = {
     "too-many": (429, "Too many requests"),
     "behind": (503, "That position has not been reached"),
     "away": (503, "The database is away"),
+    "provider-away": (503, "Who asks cannot be checked now"),
+    "unanswered": (503, "Not every stream has answered yet"),
+    "lost": (503, "The process that did it has ended"),
     "internal": (500, "This is a fault of the server"),
 }
 
@@ -130,6 +135,12 @@ def problem_of(error: Exception) -> Problem:
             return Problem("invalid", one_line(error))
         case Transient() | LedgerUnavailable():
             return Problem("away", one_line(error), headers={"Retry-After": str(RETRY_AFTER_S)})
+        case PlanExpiredError():
+            return Problem("plan-expired", one_line(error))
+        case NoAnswerError():
+            return Problem(
+                "unanswered", one_line(error), headers={"Retry-After": str(RETRY_AFTER_S)}
+            )
         case LedgerError():
             return Problem("invalid", one_line(error))
         case RequestValidationError():

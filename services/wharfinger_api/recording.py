@@ -37,6 +37,7 @@ ANONYMOUS = "unauthenticated"
 log = structlog.get_logger(__name__)
 
 _SECRET = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]+")
+_JWT = re.compile(r"eyJ[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*){1,2}")
 
 
 @dataclass(slots=True)
@@ -136,7 +137,7 @@ def _without_secrets(access: Access) -> Access:
     """A client may write a token where a name belongs."""
 
     def clean(text: str) -> str:
-        return _SECRET.sub(f"{PREFIX}...", text)
+        return _JWT.sub("eyJ...", _SECRET.sub(f"{PREFIX}...", text))
 
     return msgspec.structs.replace(
         access, target=clean(access.target), reason=clean(access.reason), actor=clean(access.actor)

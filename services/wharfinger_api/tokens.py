@@ -6,7 +6,7 @@ from uuid import UUID
 
 from wharfinger.domain.text import as_time
 from wharfinger.runtime.ledger.database import Database
-from wharfinger.runtime.ledger.tokens import Token, make_token, revoke_token, tokens
+from wharfinger.runtime.ledger.tokens import Token, TokenNameError, make_token, revoke_token, tokens
 from wharfinger_api.access import Principal, Role
 from wharfinger_api.models import NewToken
 from wharfinger_api.problems import Problem
@@ -15,7 +15,8 @@ from wharfinger_api.problems import Problem
 async def made_token(
     database: Database, principal: Principal, wanted: NewToken
 ) -> tuple[str, Token]:
-    """Problem: the token would have a right that its maker has not, and he is no admin."""
+    """Problem: the token would have a right that its maker has not, who is no admin; or another
+    valid token has its name."""
     roles = {Role(role) for role in wanted.roles}
     if Role.ADMIN not in principal.roles:
         if excess := roles - principal.roles:
@@ -26,15 +27,19 @@ async def made_token(
             raise Problem("forbidden", f"namespaces: expected some of yours, got {min(more)}")
         if more := set(wanted.sources) - principal.sources:
             raise Problem("forbidden", f"sources: expected some of yours, got {min(more)}")
-    return await make_token(
-        database,
-        wanted.name,
-        sorted(roles),
-        principal.name,
-        lifetime_s=wanted.lifetime_s,
-        namespaces=wanted.namespaces,
-        sources=wanted.sources,
-    )
+    try:
+        return await make_token(
+            database,
+            wanted.name,
+            sorted(roles),
+            principal.name,
+            lifetime_s=wanted.lifetime_s,
+            namespaces=wanted.namespaces,
+            sources=wanted.sources,
+            unique=True,
+        )
+    except TokenNameError as error:
+        raise Problem("conflict", f"name: {error}") from None
 
 
 async def token_list(database: Database, principal: Principal) -> list[dict[str, object]]:

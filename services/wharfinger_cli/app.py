@@ -89,6 +89,62 @@ Revision = Annotated[
 ]
 
 
+def _bindings(context: typer.Context, incomplete: str) -> list[str]:
+    from wharfinger_cli.completion import names
+
+    return names(context, incomplete, "bindings")
+
+
+def _clusters(context: typer.Context, incomplete: str) -> list[str]:
+    from wharfinger_cli.completion import names
+
+    return names(context, incomplete, "clusters")
+
+
+def _clusters_and_nodes(context: typer.Context, incomplete: str) -> list[str]:
+    from wharfinger_cli.completion import names
+
+    return names(context, incomplete, "clusters", "nodes")
+
+
+def _policies(context: typer.Context, incomplete: str) -> list[str]:
+    from wharfinger_cli.completion import names
+
+    return names(context, incomplete, "policies")
+
+
+def _bindings_and_policies(context: typer.Context, incomplete: str) -> list[str]:
+    from wharfinger_cli.completion import names
+
+    return names(context, incomplete, "bindings", "policies")
+
+
+def _kinds(incomplete: str) -> list[str]:
+    from wharfinger_cli.kind_names import KIND_NAMES
+
+    return [kind for kind in KIND_NAMES if kind.startswith(incomplete)]
+
+
+def _of_kind(context: typer.Context, incomplete: str) -> list[str]:
+    from wharfinger_cli.completion import names_of_kind
+
+    return names_of_kind(context, incomplete, str(context.params.get("what") or ""))
+
+
+WaitFor = Annotated[
+    str,
+    typer.Option(
+        "--wait",
+        metavar="[=LEVEL]",
+        help="End when it is accepted, decided (without a level), published, or placed on nodes. "
+        "Ends with 1 where something was refused.",
+    ),
+]
+Timeout = Annotated[
+    str, typer.Option("--timeout", metavar="SPAN", help="How long --wait waits at most.")
+]
+
+
 @app.callback()
 def wharfinger(
     context: typer.Context,
@@ -256,18 +312,37 @@ def migrate(
     print_roles: Annotated[
         bool, typer.Option("--print-roles", help="Print the SQL of these roles, and do nothing.")
     ] = False,
+    print_acls: Annotated[
+        bool,
+        typer.Option(
+            "--print-acls",
+            help="Print the commands that give each service its rights on Kafka, and do nothing.",
+        ),
+    ] = False,
     data_dir: Dir = None,
 ) -> None:
     """Bring schema and topics of the named database and broker to this version. `up` does it by
     itself.
 
-    Examples: wharfinger migrate | wharfinger migrate --roles"""
+    Examples: wharfinger migrate | wharfinger migrate --roles | wharfinger migrate --print-acls"""
     from wharfinger_cli import lifecycle
 
     if print_roles:
         lifecycle.print_roles()
+    elif print_acls:
+        lifecycle.print_acls()
     else:
         lifecycle.migrate(_request(context, data_dir), roles=roles)
+
+
+@app.command(rich_help_panel=PLANE)
+def examples(directory: Annotated[Path, typer.Argument(metavar="DIR")] = Path("examples")) -> None:
+    """Copy the example manifests into a new directory.
+
+    Example: wharfinger examples"""
+    from wharfinger_cli import examples as module
+
+    module.copy(directory)
 
 
 credentials = typer.Typer(help="Who may use the HTTP API.", no_args_is_help=True)
@@ -336,6 +411,145 @@ def token_revoke(
     tokens.revoke(_request(context, data_dir), token)
 
 
+webhook_commands = typer.Typer(
+    help="Events that the HTTP API sends to a URL. Over --server.", no_args_is_help=True
+)
+app.add_typer(webhook_commands, name="webhooks", rich_help_panel=PLANE)
+
+NamedWebhook = Annotated[
+    str, typer.Argument(metavar="WEBHOOK", help="Its name or id, as `webhooks list` shows them.")
+]
+SecretOut = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Write the secret there, for you alone."),
+]
+
+
+@webhook_commands.command("create")
+def webhooks_create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Who or what it is for.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Events are posted to it.")],
+    type: Annotated[list[str] | None, typer.Option("--type", help="Such as bindings.")] = None,
+    namespace: Annotated[list[str] | None, typer.Option("--namespace", "-n")] = None,
+    binding: Annotated[list[str] | None, typer.Option("--binding")] = None,
+    cluster: Annotated[list[str] | None, typer.Option("--cluster")] = None,
+    outcome: Annotated[list[str] | None, typer.Option("--outcome")] = None,
+    facts: Annotated[bool, typer.Option("--facts", help="What was accepted, too.")] = False,
+    order: Annotated[str, typer.Option("--order", help="key, all or none.")] = "key",
+    after: Annotated[
+        str, typer.Option("--after", help="A position, earliest, latest, or a time.")
+    ] = "latest",
+    out: SecretOut = None,
+    output: Out = None,
+) -> None:
+    """Have events sent to a URL, signed by Standard Webhooks. The secret is shown this once.
+
+    Example: wharfinger webhooks create billing https://billing.example.org/events -n shop"""
+    from wharfinger_cli import webhooks
+
+    wanted = {
+        "type": type or [],
+        "namespace": namespace or [],
+        "binding": binding or [],
+        "cluster": cluster or [],
+        "outcome": outcome or [],
+        "facts": facts,
+    }
+    webhooks.create(_request(context, None, output), name, url, wanted, order, after, out)
+
+
+@webhook_commands.command("list")
+def webhooks_list(context: typer.Context, output: Out = None) -> None:
+    """Subscriptions, and how far their receivers have come.
+
+    Example: wharfinger webhooks list"""
+    from wharfinger_cli import webhooks
+
+    webhooks.list_webhooks(_request(context, None, output))
+
+
+@webhook_commands.command("deliveries")
+def webhooks_deliveries(
+    context: typer.Context,
+    webhook: NamedWebhook,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="waiting, delivered or dead.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1)] = 50,
+    output: Out = None,
+) -> None:
+    """What was sent, waits, or was given up, the newest first.
+
+    Example: wharfinger webhooks deliveries billing --state dead"""
+    from wharfinger_cli import webhooks
+
+    webhooks.deliveries(_request(context, None, output), webhook, state or [], limit)
+
+
+@webhook_commands.command("pause")
+def webhooks_pause(context: typer.Context, webhook: NamedWebhook, output: Out = None) -> None:
+    """Send nothing until it is resumed. Nothing is lost meanwhile.
+
+    Example: wharfinger webhooks pause billing"""
+    from wharfinger_cli import webhooks
+
+    webhooks.pause(_request(context, None, output), webhook, paused=True)
+
+
+@webhook_commands.command("resume")
+def webhooks_resume(context: typer.Context, webhook: NamedWebhook, output: Out = None) -> None:
+    """Go on where it was, and try what waits at once.
+
+    Example: wharfinger webhooks resume billing"""
+    from wharfinger_cli import webhooks
+
+    webhooks.pause(_request(context, None, output), webhook, paused=False)
+
+
+@webhook_commands.command("rotate")
+def webhooks_rotate(
+    context: typer.Context, webhook: NamedWebhook, out: SecretOut = None, output: Out = None
+) -> None:
+    """Make a new secret, shown this once. For 24 hours the old one signs too.
+
+    Example: wharfinger webhooks rotate billing --out billing.secret"""
+    from wharfinger_cli import webhooks
+
+    webhooks.rotate(_request(context, None, output), webhook, out)
+
+
+@webhook_commands.command("redeliver")
+def webhooks_redeliver(
+    context: typer.Context,
+    webhook: NamedWebhook,
+    after: Annotated[
+        str, typer.Option("--after", help="All beyond a position, a time, or earliest.")
+    ] = "",
+    dead: Annotated[bool, typer.Option("--dead", help="All dead letters.")] = False,
+    sequence: Annotated[
+        int | None, typer.Option("--sequence", min=1, help="The dead letter of this delivery.")
+    ] = None,
+    output: Out = None,
+) -> None:
+    """Deliver again: dead letters, or everything beyond a position.
+
+    Example: wharfinger webhooks redeliver billing --dead"""
+    from wharfinger_cli import webhooks
+
+    webhooks.redeliver(_request(context, None, output), webhook, after, dead, sequence)
+
+
+@webhook_commands.command("delete")
+def webhooks_delete(context: typer.Context, webhook: NamedWebhook, output: Out = None) -> None:
+    """Remove a subscription, with its deliveries.
+
+    Example: wharfinger webhooks delete billing"""
+    from wharfinger_cli import webhooks
+
+    webhooks.delete(_request(context, None, output), webhook)
+
+
 @app.command(rich_help_panel=PLANE)
 def provide(
     context: typer.Context,
@@ -397,6 +611,14 @@ def join(
     in_cluster: Annotated[
         bool, typer.Option("--in-cluster", help="The cluster that this pod runs in.")
     ] = False,
+    service_account: Annotated[
+        Path | None,
+        typer.Option(
+            "--service-account",
+            metavar="DIR",
+            help="With --in-cluster: where its token and CA are mounted, if not as usual.",
+        ),
+    ] = None,
     through: Annotated[
         str,
         typer.Option(
@@ -443,7 +665,7 @@ def join(
         list[str] | None,
         typer.Option(
             "--verb",
-            metavar="bind|evict|nodes|claims|karmada|ocm",
+            metavar="bind|evict|nodes|claims|copy|karmada|ocm|templates",
             help="What may be changed in it (mode act), or in a hub (mode fleet).  [default: bind]",
         ),
     ] = None,
@@ -458,6 +680,15 @@ def join(
     write_context: Annotated[
         str, typer.Option("--write-context", help="Of that kubeconfig.  [default: the current one]")
     ] = "",
+    secrets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--secrets",
+            metavar="NAMESPACE",
+            help="Where Secrets are copied with workloads that name them (verb copy or templates)."
+            "  [default: nowhere]",
+        ),
+    ] = None,
     rbac: Annotated[
         bool,
         typer.Option("--print-rbac", help="Print the manifests of the rights that are needed."),
@@ -496,6 +727,8 @@ def join(
         tuple(verb or ()),
         write_kubeconfig,
         write_context,
+        service_account,
+        tuple(secrets or ()),
     )
     if rbac:
         module.print_rights(name, options)
@@ -525,7 +758,7 @@ def release(
     name: Annotated[str, typer.Argument(help="Of the cluster.")],
     annotations: Annotated[
         bool,
-        typer.Option("--annotations", help="Remove ours from pods, too. Needs the right to patch."),
+        typer.Option("--annotations", help="Remove ours from pods and copies, too. Needs rights."),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be given back. Nothing is changed.")
@@ -557,7 +790,9 @@ def release(
 @app.command(rich_help_panel=CLUSTERS)
 def shadow(
     context: typer.Context,
-    cluster: Annotated[str, typer.Argument(help="Whose scheduler is compared with ours.")],
+    cluster: Annotated[
+        str, typer.Argument(help="Whose scheduler is compared with ours.", autocompletion=_clusters)
+    ],
     since: Annotated[
         str, typer.Option("--since", metavar="POINT", help=f"Begin there: {POINT}.")
     ] = "",
@@ -567,7 +802,7 @@ def shadow(
         typer.Option(
             "--scheduler",
             metavar="NAME",
-            help="Whose pods are compared.  [default: as joined, else default-scheduler]",
+            help="Whose choices are compared.  [default: as joined, else default-scheduler]",
         ),
     ] = None,
     release: Annotated[
@@ -579,16 +814,19 @@ def shadow(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write it as a page, too.")
     ] = None,
+    hub: Annotated[
+        bool, typer.Option("--hub", help="It is a hub (Karmada, OCM).  [default: as joined]")
+    ] = False,
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
-    """Compare what a cluster's own scheduler did with what we decide on the same facts. Ends with 1
-    when it placed a pod on a node that we refuse.
+    """Compare what a cluster's own scheduler did, or those of a hub, with what we decide on the
+    same facts. Ends with 1 when it placed what we refuse.
 
     Example: wharfinger shadow oslo --since 1d --report shadow.html"""
     from wharfinger_cli import shadow as module
 
-    options = module.ShadowOptions(since, to, tuple(scheduler or ()), release, report)
+    options = module.ShadowOptions(since, to, tuple(scheduler or ()), release, report, hub)
     module.show_shadow(_request(context, data_dir, output), cluster, options)
 
 
@@ -602,20 +840,27 @@ def effects(
         list[str] | None,
         typer.Option(
             "--verb",
-            metavar="bind|evict|nodes",
+            metavar="bind|evict|nodes|copy",
             help="As if it were enabled.  [default: as joined]",
         ),
     ] = None,
+    open_: Annotated[
+        bool,
+        typer.Option(
+            "--open", help="Since when and why it is open, instead of the requests; barred nodes."
+        ),
+    ] = False,
     data_dir: Dir = None,
     output: Out = None,
 ) -> None:
     """Show what was decided about joined clusters and is not done there yet, with the requests that
     the actuator sends for it. Sends nothing.
 
-    Example: wharfinger effects oslo --verb bind"""
+    Example: wharfinger effects oslo --open"""
     from wharfinger_cli import effects as module
 
-    module.show_effects(_request(context, data_dir, output), cluster, tuple(verb or ()))
+    show = module.show_open if open_ else module.show_effects
+    show(_request(context, data_dir, output), cluster, tuple(verb or ()))
 
 
 @app.command(rich_help_panel=CLUSTERS)
@@ -628,7 +873,7 @@ def drift(
     output: Out = None,
 ) -> None:
     """Show where others have changed joined clusters since it was decided: pods on other nodes,
-    nodes uncordoned by hand. Ends with 1 when there is any.
+    nodes uncordoned by hand, fields of copied workloads. Ends with 1 when there is any.
 
     Example: wharfinger drift oslo"""
     from wharfinger_cli import drift as module
@@ -649,6 +894,8 @@ def apply(
         ),
     ] = "",
     strict: Strict = False,
+    wait: WaitFor = "",
+    timeout: Timeout = "5m",
     data_dir: Dir = None,
     output: Out = None,
     reason: Reason = "",
@@ -657,23 +904,28 @@ def apply(
     """Accept manifests (Karmada, OCM, crane, Karpenter, Kubernetes), all or nothing; or carry out a
     plan. Objects of any kind are placed where a policy selects them; others are skipped.
 
-    Example: wharfinger apply -f shop/ --reason 'release 12'"""
+    Example: wharfinger apply -f shop/ --reason 'release 12' --wait"""
+    from wharfinger_cli.waiting import wait_of
+
     request = _request(context, data_dir, output, reason, revision)
     names = filename or []
+    waits = wait_of(wait, timeout)
     if plan:
         from wharfinger_cli.plan import carry_out
 
-        carry_out(request, plan, names)
+        carry_out(request, plan, names, waits)
     else:
         from wharfinger_cli import apply as module
 
-        module.apply(request, names, strict=strict)
+        module.apply(request, names, strict=strict, wait=waits)
 
 
 @app.command(rich_help_panel=INTAKE)
 def delete(
     context: typer.Context,
     filename: Manifests,
+    wait: WaitFor = "",
+    timeout: Timeout = "5m",
     data_dir: Dir = None,
     output: Out = None,
     reason: Reason = "",
@@ -683,17 +935,25 @@ def delete(
 
     Example: wharfinger delete -f shop/web.yaml"""
     from wharfinger_cli import apply as module
+    from wharfinger_cli.waiting import wait_of
 
-    module.delete(_request(context, data_dir, output, reason, revision), filename)
+    request = _request(context, data_dir, output, reason, revision)
+    module.delete(request, filename, wait=wait_of(wait, timeout))
 
 
 @app.command(rich_help_panel=INTAKE)
 def scale(
     context: typer.Context,
     binding: Annotated[
-        str, typer.Argument(help="namespace/name, or the name where only one binding has it.")
+        str,
+        typer.Argument(
+            help="namespace/name, or the name where only one binding has it.",
+            autocompletion=_bindings,
+        ),
     ],
     replicas: Annotated[int, typer.Argument(min=0)],
+    wait: WaitFor = "",
+    timeout: Timeout = "5m",
     data_dir: Dir = None,
     output: Out = None,
     reason: Reason = "",
@@ -702,10 +962,12 @@ def scale(
     """Ask for so many replicas of a binding. `plan scale` shows beforehand what comes of it; the
     next `apply` of its manifest overrides it.
 
-    Example: wharfinger scale shop/web 5 --reason 'sale'"""
+    Example: wharfinger scale shop/web 5 --reason 'sale' --wait=placed"""
     from wharfinger_cli import upkeep
+    from wharfinger_cli.waiting import wait_of
 
-    upkeep.scale(_request(context, data_dir, output, reason, revision), binding, replicas)
+    request = _request(context, data_dir, output, reason, revision)
+    upkeep.scale(request, binding, replicas, wait_of(wait, timeout))
 
 
 WHAT = "A cluster, or a node as cluster/node or node."
@@ -714,7 +976,11 @@ WHAT = "A cluster, or a node as cluster/node or node."
 @app.command(rich_help_panel=INTAKE)
 def drain(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="CLUSTER|NODE", help=WHAT)],
+    what: Annotated[
+        str, typer.Argument(metavar="CLUSTER|NODE", help=WHAT, autocompletion=_clusters_and_nodes)
+    ],
+    wait: WaitFor = "",
+    timeout: Timeout = "5m",
     data_dir: Dir = None,
     output: Out = None,
     reason: Reason = "",
@@ -725,14 +991,20 @@ def drain(
 
     Example: wharfinger drain oslo/oslo-0003"""
     from wharfinger_cli import upkeep
+    from wharfinger_cli.waiting import wait_of
 
-    upkeep.drain(_request(context, data_dir, output, reason, revision), what)
+    request = _request(context, data_dir, output, reason, revision)
+    upkeep.drain(request, what, wait_of(wait, timeout))
 
 
 @app.command(rich_help_panel=INTAKE)
 def undrain(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="CLUSTER|NODE", help=WHAT)],
+    what: Annotated[
+        str, typer.Argument(metavar="CLUSTER|NODE", help=WHAT, autocompletion=_clusters_and_nodes)
+    ],
+    wait: WaitFor = "",
+    timeout: Timeout = "5m",
     data_dir: Dir = None,
     output: Out = None,
     reason: Reason = "",
@@ -742,8 +1014,10 @@ def undrain(
 
     Example: wharfinger undrain oslo/oslo-0003"""
     from wharfinger_cli import upkeep
+    from wharfinger_cli.waiting import wait_of
 
-    upkeep.undrain(_request(context, data_dir, output, reason, revision), what)
+    request = _request(context, data_dir, output, reason, revision)
+    upkeep.undrain(request, what, wait_of(wait, timeout))
 
 
 imports = typer.Typer(help="Read a fleet and its workloads from elsewhere.", no_args_is_help=True)
@@ -770,6 +1044,8 @@ def import_openb(
         Literal["dynamic", "aggregated"],
         typer.Option(help="Spread by available room, or pack into few clusters."),
     ] = "dynamic",
+    wait: WaitFor = "",
+    timeout: Timeout = "5m",
     data_dir: Dir = None,
     output: Out = None,
     reason: Reason = "",
@@ -780,9 +1056,11 @@ def import_openb(
 
     Example: wharfinger import openb --nodes nodes.csv --pods pods.csv --rate 100"""
     from wharfinger_cli import bulk
+    from wharfinger_cli.waiting import wait_of
 
     request = _request(context, data_dir, output, reason, revision)
-    bulk.import_openb(request, nodes, pods, clusters, rate, strategy)
+    waits = wait_of(wait, timeout)
+    bulk.import_openb(request, nodes, pods, clusters, rate, strategy, waits)
 
 
 @imports.command("instance-types")
@@ -830,6 +1108,8 @@ def import_instance_types(
     remove: Annotated[
         str, typer.Option("--remove", metavar="NAME", help="Take this catalogue back.")
     ] = "",
+    wait: WaitFor = "",
+    timeout: Timeout = "5m",
     data_dir: Dir = None,
     output: Out = None,
     reason: Reason = "",
@@ -840,12 +1120,13 @@ def import_instance_types(
 
     Example: wharfinger import instance-types aws.csv --name aws --region eu-north-1"""
     from wharfinger_cli import instance_types as module
+    from wharfinger_cli.waiting import wait_of
 
     options = module.ImportOptions(
         name, format_, region, zones, spot_factor, overhead, pods, remove
     )
     request = _request(context, data_dir, output, reason, revision)
-    module.import_instance_types(request, files or [], options)
+    module.import_instance_types(request, files or [], options, wait_of(wait, timeout))
 
 
 generates = typer.Typer(help="Make up input from a seed.", no_args_is_help=True)
@@ -866,6 +1147,8 @@ def generate_fleet(
         ),
     ] = None,
     apply_: Annotated[bool, typer.Option("--apply", help="Tell them to the plane.")] = False,
+    wait: WaitFor = "",
+    timeout: Timeout = "5m",
     data_dir: Dir = None,
     output: Out = None,
     reason: Reason = "",
@@ -876,20 +1159,24 @@ def generate_fleet(
     Example: wharfinger generate fleet --clusters 6 --nodes 180 --bindings 300 --seed 2 --apply"""
     from wharfinger_cli import bulk
     from wharfinger_cli.generate import FleetPlan
+    from wharfinger_cli.waiting import wait_of
 
     bulk.generate_fleet(
         _request(context, data_dir, output, reason, revision),
         FleetPlan(clusters, nodes, bindings, seed),
         out,
         apply=apply_,
+        wait=wait_of(wait, timeout),
     )
 
 
 @app.command(rich_help_panel=ANSWERS)
 def get(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="KIND", help=KINDS_HELP)],
-    name: Annotated[str | None, typer.Argument(help="Only this one.")] = None,
+    what: Annotated[str, typer.Argument(metavar="KIND", help=KINDS_HELP, autocompletion=_kinds)],
+    name: Annotated[
+        str | None, typer.Argument(help="Only this one.", autocompletion=_of_kind)
+    ] = None,
     at: At = "",
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", metavar="NAME", help="Those in this namespace.")
@@ -899,11 +1186,21 @@ def get(
     ] = "",
     cluster: Annotated[
         list[str] | None,
-        typer.Option("--cluster", metavar="NAME", help="Those in, or placed in, this cluster."),
+        typer.Option(
+            "--cluster",
+            metavar="NAME",
+            help="Those in, or placed in, this cluster.",
+            autocompletion=_clusters,
+        ),
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option("--policy", metavar="NAME", help="Bindings that this policy places."),
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help="Bindings that this policy places.",
+            autocompletion=_policies,
+        ),
     ] = None,
     state: Annotated[
         list[str] | None,
@@ -1013,7 +1310,11 @@ def decisions(
 def explain(
     context: typer.Context,
     binding: Annotated[
-        str, typer.Argument(help="namespace/name, or the name where only one binding has it.")
+        str,
+        typer.Argument(
+            help="namespace/name, or the name where only one binding has it.",
+            autocompletion=_bindings,
+        ),
     ],
     at: At = "",
     decision: Annotated[
@@ -1038,7 +1339,11 @@ def explain(
 def history(
     context: typer.Context,
     binding: Annotated[
-        str, typer.Argument(help="namespace/name, or the name where only one binding has it.")
+        str,
+        typer.Argument(
+            help="namespace/name, or the name where only one binding has it.",
+            autocompletion=_bindings,
+        ),
     ],
     limit: Annotated[int, typer.Option(min=1, help="The latest so many.")] = 50,
     data_dir: Dir = None,
@@ -1056,7 +1361,8 @@ def history(
 def lineage(
     context: typer.Context,
     binding: Annotated[
-        str | None, typer.Argument(help="The latest decisions about this binding.")
+        str | None,
+        typer.Argument(help="The latest decisions about this binding.", autocompletion=_bindings),
     ] = None,
     decision: Annotated[str, typer.Option("--decision", metavar="ID", help="This decision.")] = "",
     event: Annotated[str, typer.Option("--event", metavar="ID", help="This event.")] = "",
@@ -1147,7 +1453,9 @@ def plan_drain(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="NODE|CLUSTER", help="A node as cluster/node or node, or a cluster."
+            metavar="NODE|CLUSTER",
+            help="A node as cluster/node or node, or a cluster.",
+            autocompletion=_clusters_and_nodes,
         ),
     ],
     data_dir: Dir = None,
@@ -1165,7 +1473,11 @@ def plan_drain(
 def plan_scale(
     context: typer.Context,
     binding: Annotated[
-        str, typer.Argument(help="namespace/name, or the name where only one binding has it.")
+        str,
+        typer.Argument(
+            help="namespace/name, or the name where only one binding has it.",
+            autocompletion=_bindings,
+        ),
     ],
     replicas: Annotated[int, typer.Argument(min=0)],
     data_dir: Dir = None,
@@ -1183,7 +1495,10 @@ def plan_scale(
 def plan_consolidate(
     context: typer.Context,
     cluster: Annotated[
-        str, typer.Option("--cluster", metavar="NAME", help="This cluster only.")
+        str,
+        typer.Option(
+            "--cluster", metavar="NAME", help="This cluster only.", autocompletion=_clusters
+        ),
     ] = "",
     policy: Annotated[
         list[str] | None,
@@ -1232,7 +1547,12 @@ def plan_consolidate(
 def rollback(
     context: typer.Context,
     what: Annotated[
-        str, typer.Argument(metavar="BINDING|POLICY", help="A binding, or a policy by name or key.")
+        str,
+        typer.Argument(
+            metavar="BINDING|POLICY",
+            help="A binding, or a policy by name or key.",
+            autocompletion=_bindings_and_policies,
+        ),
     ],
     to: Annotated[
         str, typer.Option("--to", metavar="DECISION|POINT", help=f"A decision's id, or {POINT}.")
@@ -1273,6 +1593,14 @@ def audit_verify(
             help="A signed checkpoint the ledger must still agree with.",
         ),
     ] = None,
+    checkpoints: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--checkpoints",
+            metavar="PLACE",
+            help="All that the plane has shipped to a file, kafka://TOPIC or URL.",
+        ),
+    ] = None,
     public_key: Annotated[
         Path | None, typer.Option("--public-key", metavar="FILE", help="Who must have signed it.")
     ] = None,
@@ -1285,7 +1613,8 @@ def audit_verify(
     Example: wharfinger audit verify --checkpoint night.json --public-key audit.key.pub"""
     from wharfinger_cli import audit
 
-    audit.verify(_request(context, data_dir, output), stream, topic, checkpoint or [], public_key)
+    request = _request(context, data_dir, output)
+    audit.verify(request, stream, topic, checkpoint or [], checkpoints or [], public_key)
 
 
 @audits.command("checkpoint")

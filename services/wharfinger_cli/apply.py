@@ -30,34 +30,38 @@ from wharfinger.answers.changes import (
 )
 from wharfinger.answers.changes import compiled as compiled
 from wharfinger.answers.changes import compiled_away as compiled_away
+from wharfinger.answers.plans import require_policies as policies_only
 from wharfinger.answers.submit import Submitted, submission
 from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.codec import UndecodableError, decode
-from wharfinger.events.intake import ANY, NO_POLICY, PLACEMENT, Intake, PolicyModel, SkippedKind
+from wharfinger.events.intake import ANY, NO_POLICY, PLACEMENT, SkippedKind
 from wharfinger.manifests.errors import ManifestError
 from wharfinger.manifests.parse import Manifest, loaded_texts, read_texts
 from wharfinger_cli.bulk import said
 from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.failures import CommandError
-from wharfinger_cli.output import DARK, GOOD, WARN, Format, count, messages, new_table, show
+from wharfinger_cli.output import DARK, GOOD, WARN, Format, count, messages, new_table
 from wharfinger_cli.request import Request
+from wharfinger_cli.waiting import Wait, show_and_wait
 
 STDIN = "-"
 EVENTS_SUFFIX = ".jsonl"
 
 
-def apply(request: Request, names: Sequence[str], *, strict: bool = False) -> None:
+def apply(
+    request: Request, names: Sequence[str], *, strict: bool = False, wait: Wait | None = None
+) -> None:
     if not names:
         raise CommandError("apply: expected manifests (-f FILE) or a plan (--plan ID)")
-    _hand_in(request, names, compiled, read_events(names), strict)
+    _hand_in(request, names, compiled, read_events(names), strict, wait)
 
 
-def delete(request: Request, names: Sequence[str]) -> None:
+def delete(request: Request, names: Sequence[str], *, wait: Wait | None = None) -> None:
     if any(name.endswith(EVENTS_SUFFIX) for name in names):
         raise CommandError(
             "delete: expected manifests, got events: what they told cannot be untold as a whole"
         )
-    _hand_in(request, names, compiled_away, ())
+    _hand_in(request, names, compiled_away, (), wait=wait)
 
 
 def read_events(names: Sequence[str]) -> list[Accepted]:
@@ -91,7 +95,7 @@ def _fact(place: str, line: bytes) -> Accepted:
 def loaded(names: Sequence[str]) -> tuple[Manifest, ...]:
     """The manifests in those of `names` that hold manifests. CommandError: what cannot be read, all
     of it."""
-    found = loaded_texts(_texts(names))
+    found = loaded_texts(texts_of(names))
     refuse(found.errors)
     return found.manifests
 
@@ -102,8 +106,9 @@ def _hand_in(
     made_by: Compile,
     events: Sequence[Accepted],
     strict: bool = False,
+    wait: Wait | None = None,
 ) -> None:
-    texts = _texts(names)
+    texts = texts_of(names)
     found = loaded_texts(texts)
     refuse(found.errors)
     manifests = found.manifests
@@ -113,20 +118,18 @@ def _hand_in(
         changes = _over_server(request, texts, events, made_by is compiled_away, strict)
     else:
         changes = run(_change(request, manifests, made_by, events, strict))
-    for field in changes.unacted:
-        messages().print(Text(field, WARN), soft_wrap=True)
-    _say_skipped(changes.skipped)
+    say_unacted(changes.unacted, changes.skipped)
 
     def page() -> Iterator[RenderableType]:
         if changes.keys:
             yield _table(changes.objects)
         yield said(Submitted(changes.accepted, changes.unchanged, changes.outdated))
+        people = request.format is Format.TABLE and messages().is_terminal
+        if people and any(one.result == CHANGED for one in changes.objects):
+            hint = "`wharfinger plan -f` with the same files shows beforehand what would change"
+            messages().print(Text(hint, DARK), soft_wrap=True)
 
-    show(request.format, changes_plain(changes), changes.keys, page)
-    people = request.format is Format.TABLE and messages().is_terminal
-    if people and any(one.result == CHANGED for one in changes.objects):
-        hint = "`wharfinger plan -f` with the same files shows beforehand what would change"
-        messages().print(Text(hint, DARK), soft_wrap=True)
+    show_and_wait(request, changes_plain(changes), changes.keys, page, wait, changes.facts)
 
 
 async def _change(
@@ -166,13 +169,11 @@ def _over_server(
     return found
 
 
-def settle(intake: Intake, strict: bool) -> None:
-    """Refuses what is wrong, and prints what is not acted on and what is placed nowhere. `strict`:
-    the latter is wrong too. CommandError."""
-    refuse(intake.refusals if strict else intake.errors)
-    for field in intake.unacted:
-        messages().print(Text(f"{field}", WARN), soft_wrap=True)
-    _say_skipped(intake.skipped_kinds)
+def say_unacted(unacted: Sequence[str], skipped: Sequence[SkippedKind]) -> None:
+    """Prints what is read and has no effect, and what is placed nowhere."""
+    for field in unacted:
+        messages().print(Text(field, WARN), soft_wrap=True)
+    _say_skipped(skipped)
 
 
 def _say_skipped(kinds: Sequence[SkippedKind]) -> None:
@@ -196,8 +197,9 @@ def _table(objects: Sequence[ObjectResult]) -> Table:
     return table
 
 
-def _texts(names: Sequence[str]) -> list[tuple[str, str | ManifestError]]:
-    """(name, what it holds or why it cannot be read), of those that hold manifests."""
+def texts_of(names: Sequence[str]) -> list[tuple[str, str | ManifestError]]:
+    """(name, what it holds or why it cannot be read), of those that hold manifests. Of a name it
+    is read once: standard input cannot be read again."""
     wanted = [name for name in names if not name.endswith(EVENTS_SUFFIX)]
     found = read_texts([name for name in wanted if name != STDIN])
     return [*found, ("standard input", sys.stdin.read())] if STDIN in wanted else found
@@ -205,11 +207,10 @@ def _texts(names: Sequence[str]) -> list[tuple[str, str | ManifestError]]:
 
 def require_policies(manifests: Sequence[Manifest], hint: str = "") -> None:
     """CommandError: one of them is something else. `hint`: where that belongs."""
-    for manifest in manifests:
-        if not isinstance(manifest.model, PolicyModel):
-            raise CommandError(
-                f"{manifest.error(f'expected a policy, got a {manifest.model.kind}{hint}', 'kind')}"
-            )
+    try:
+        policies_only(manifests, hint)
+    except ChangeRefusedError as error:
+        raise CommandError(*error.lines) from None
 
 
 def refuse(errors: Sequence[ManifestError | str]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,11 @@ MEANING = {
         "the chain is whole and is another one: it was rewritten, or cut off, "
         "after the checkpoint was signed"
     ),
+    "checkpoint: feed": "the feed gives other positions than when the checkpoint was signed",
+    "checkpoint: cursor": (
+        "what was published is recorded otherwise than when the checkpoint was signed: it was set "
+        "back"
+    ),
     "checkpoint: stream": "the stream was there when the checkpoint was signed",
     "horizon": "no checkpoint vouches for the start of this stream since its beginning was retired",
 }
@@ -60,14 +66,21 @@ MEANING = {
 
 
 def verify(
-    request: Request, stream: str, topic: bool, checkpoints: Sequence[Path], public_key: Path | None
+    request: Request,
+    stream: str,
+    topic: bool,
+    checkpoints: Sequence[Path],
+    stores: Sequence[str],
+    public_key: Path | None,
 ) -> None:
     trusted = None if public_key is None else file.public_key(str(public_key), _read(public_key))
     signed = [file.read(str(path), _read(path), trusted) for path in checkpoints]
+    shipped = [_shipped(request, where, trusted) for where in stores]
+    signed += [one for store in shipped for one in store.checkpoints]
     workers = os.cpu_count() or 1
     with worker_pool(workers) as pool:
         found = run(_verify(request, stream, signed, trusted, topic, workers, pool))
-    show(request.format, _plain(found), (), lambda: _page(found))
+    show(request.format, _plain(found, shipped), (), lambda: _page(found, shipped))
     if signed and trusted is None:
         messages().print(
             "whose key that is only you can tell: compare the fingerprint, or give --public-key",
@@ -75,6 +88,34 @@ def verify(
         )
     if not found.ok:
         raise SystemExit(DIFFERENCE)
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedCheckpoints:
+    """What a plane has shipped to one store. At least one."""
+
+    where: str
+    checkpoints: tuple[SignedCheckpoint, ...]
+
+    def keys(self) -> tuple[str, ...]:
+        return tuple(sorted({one.fingerprint for one in self.checkpoints}))
+
+    def times(self) -> tuple[int, int]:
+        """When the first and the last was made."""
+        made = [one.checkpoint.made_at_us for one in self.checkpoints]
+        return min(made), max(made)
+
+
+def _shipped(request: Request, where: str, trusted: Ed25519PublicKey | None) -> ShippedCheckpoints:
+    from wharfinger.history.checkpoint_store import StoreError, store_at
+
+    store = store_at(where, lambda: _broker(request))
+    found = run(store.shipped())
+    if not found:
+        raise StoreError(f"{store.shown}: no checkpoint was shipped here")
+    return ShippedCheckpoints(
+        store.shown, tuple(file.read(name, body, trusted) for name, body in found)
+    )
 
 
 def checkpoint(request: Request, key: Path, out: Path) -> None:
@@ -182,7 +223,7 @@ def _write_whole(path: Path, body: bytes) -> None:
 # --- answers -------------------------------------------------------------------------------------
 
 
-def _plain(found: Verification) -> Plain:
+def _plain(found: Verification, shipped: Sequence[ShippedCheckpoints] = ()) -> Plain:
     return {
         **verified_plain(found.ledger),
         "ok": found.ok,
@@ -203,7 +244,9 @@ def _plain(found: Verification) -> Plain:
             }
             for one in found.ledger.went_back
         ],
-        "checkpoints": [_checkpoint_plain(signed) for signed in found.checkpoints],
+        "checkpoints": [_checkpoint_plain(signed) for signed in _by_hand(found, shipped)],
+        "shipped": [_shipped_plain(store) for store in shipped],
+        "lost": found.lost,
         "topic": None if found.topic is None else _topic_plain(found.topic),
     }
 
@@ -228,6 +271,22 @@ def _bad_plain(bad: FirstBad) -> Plain:
         "what": bad.what,
         "expected": bad.expected,
         "found": bad.found,
+    }
+
+
+def _by_hand(found: Verification, shipped: Sequence[ShippedCheckpoints]) -> list[SignedCheckpoint]:
+    names = {one.name for store in shipped for one in store.checkpoints}
+    return [one for one in found.checkpoints if one.name not in names]
+
+
+def _shipped_plain(store: ShippedCheckpoints) -> Plain:
+    first, last = store.times()
+    return {
+        "where": store.where,
+        "checkpoints": len(store.checkpoints),
+        "first_at": as_time(first),
+        "last_at": as_time(last),
+        "keys": list(store.keys()),
     }
 
 
@@ -271,13 +330,25 @@ def _record_plain(bad: BadRecord) -> Plain:
     }
 
 
-def _page(found: Verification) -> Iterator[RenderableType]:
+def _page(
+    found: Verification, shipped: Sequence[ShippedCheckpoints] = ()
+) -> Iterator[RenderableType]:
     yield from verified_page(found.ledger)
     if found.ledger.ok:
-        for signed in found.checkpoints:
+        for signed in _by_hand(found, shipped):
             yield Text("it agrees with the checkpoint", GOOD).append(
                 f": {_checkpoint_line(signed)}", "default"
             )
+        for store in shipped:
+            yield Text("it agrees with all that was shipped", GOOD).append(
+                f": {_shipped_line(store)}", "default"
+            )
+    if found.lost:
+        yield Text(
+            f"not held against it: {count(found.lost, 'mark')} of checkpoints behind which the "
+            "ledger went back later",
+            DARK,
+        )
     if found.topic is not None:
         yield from _topic_page(found.topic)
 
@@ -324,6 +395,14 @@ def _topic_page(topic: TopicResult) -> Iterator[RenderableType]:
     )
     if topic.first_bad is not None:
         yield _table("first bad record", _record_plain(topic.first_bad))
+
+
+def _shipped_line(store: ShippedCheckpoints) -> str:
+    first, last = store.times()
+    return (
+        f"{count(len(store.checkpoints), 'checkpoint')} in {store.where}, from {as_clock(first)} "
+        f"to {as_clock(last)}, signed by {', '.join(store.keys())}"
+    )
 
 
 def _checkpoint_line(signed: SignedCheckpoint) -> str:

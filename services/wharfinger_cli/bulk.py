@@ -18,24 +18,35 @@ from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.facts import known_facts
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.generate import FleetPlan, generate
-from wharfinger_cli.output import Plain, count, messages, show
+from wharfinger_cli.output import Plain, count, messages
 from wharfinger_cli.request import Request
+from wharfinger_cli.waiting import Wait, show_and_wait
 
 
 def import_openb(
-    request: Request, nodes: Path, pods: Path, clusters: int, rate: float | None, strategy: str
+    request: Request,
+    nodes: Path,
+    pods: Path,
+    clusters: int,
+    rate: float | None,
+    strategy: str,
+    wait: Wait | None = None,
 ) -> None:
-    reached(request)  # the files are read only if the plane can be reached
+    require_plane(request)  # before the files are read
     trace_nodes, trace_pods = openb.read_nodes(nodes), openb.read_pods(pods)
     fleet = list(openb.fleet(trace_nodes, clusters))
     facts = chain(fleet, openb.bindings(trace_pods, openb.PLACEMENTS[strategy]))
     told = {"clusters": clusters, "nodes": len(trace_nodes), "bindings": len(trace_pods)}
-    _tell(request, facts, len(fleet) + len(trace_pods), told, rate)
+    _tell(request, facts, len(fleet) + len(trace_pods), told, rate, wait)
 
 
-def generate_fleet(request: Request, plan: FleetPlan, out: Path | None, *, apply: bool) -> None:
+def generate_fleet(
+    request: Request, plan: FleetPlan, out: Path | None, *, apply: bool, wait: Wait | None = None
+) -> None:
     if (out is None) != apply:
         raise CommandError("generate fleet: expected one of --out FILE and --apply")
+    if wait is not None and not apply:
+        raise CommandError("generate fleet: --wait needs --apply")
     facts = list(generate(plan))
     told = {
         "clusters": plan.clusters,
@@ -44,7 +55,7 @@ def generate_fleet(request: Request, plan: FleetPlan, out: Path | None, *, apply
         "seed": plan.seed,
     }
     if apply:
-        _tell(request, facts, len(facts), told, None)
+        _tell(request, facts, len(facts), told, None, wait)
         return
     assert out is not None, "asked for above"
     try:
@@ -72,9 +83,17 @@ def _tell(
     total: int,
     told: dict[str, int],
     rate: float | None,
+    wait: Wait | None,
 ) -> None:
+    keys: list[tuple[str, str]] = []
+
+    def kept() -> Iterator[Accepted]:
+        for fact in facts:
+            keys.append((fact.topic.name, fact.key))
+            yield fact
+
     started = time.monotonic()
-    submitted = run(_submit(request, facts, total, rate))
+    submitted = run(_submit(request, kept(), total, rate))
     seconds = time.monotonic() - started
     value: Plain = {
         **told,
@@ -89,12 +108,27 @@ def _tell(
             f" {count(told['clusters'], 'cluster')}: {said(submitted)} in {seconds:.1f} s"
         )
 
-    show(request.format, value, (), page)
+    show_and_wait(request, value, (), page, wait, keys)
+
+
+def require_plane(request: Request) -> None:
+    """CommandError: nothing says where the plane is, or how its server is asked."""
+    if request.server:
+        from wharfinger_cli.remote import Remote
+
+        Remote.of(request)
+    else:
+        reached(request)
 
 
 async def _submit(
     request: Request, facts: Iterable[Accepted], total: int, rate: float | None
 ) -> Submitted:
+    if request.server:
+        from wharfinger_cli.remote_facts import submit_over
+
+        with bar("accepting", total) as step:
+            return await submit_over(request, facts, rate=rate, told=step)
     async with opened_ledger(reached(request)) as ledger:
         with bar("accepting", total) as step:
             return await submit(ledger, facts, await known_facts(ledger), rate=rate, told=step)
@@ -117,7 +151,7 @@ def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
     console = messages()
     with Progress(
-        TextColumn(f"{what:<14}"),
+        TextColumn(f"{what:<14}", markup=False),
         BarColumn(bar_width=30),
         MofNCompleteColumn(),
         TimeElapsedColumn(),

@@ -12,10 +12,10 @@ for what was expected.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 from typer._click import Command, Context, Parameter
@@ -27,6 +27,12 @@ from typer.main import get_command, get_command_from_info, get_command_name, get
 from typer.models import CommandInfo, TyperInfo
 
 DIGITS = re.compile(r"0|[1-9][0-9]{0,8}")
+
+WAIT = "--wait"
+Level = Literal["accepted", "decided", "published", "placed"]
+LEVELS: tuple[Level, ...] = ("accepted", "decided", "published", "placed")
+"""Of `answers.barrier`, which is not imported for them."""
+WITHOUT_LEVEL = "decided"
 
 _UNDONE = object()
 
@@ -100,6 +106,8 @@ class _Commands(MutableMapping[str, Command]):
 def _convert_plainly(command: Command) -> None:
     for param in command.params:
         _give_plain_conversion(param)
+    if any(WAIT in param.opts for param in command.params):
+        _let_level_be_left_out(command)
     made = command.get_help_option
 
     def get_help_option(context: Context) -> TyperOption | None:
@@ -112,6 +120,28 @@ def _convert_plainly(command: Command) -> None:
     if isinstance(command, TyperGroup) and isinstance(command.commands, dict):
         for inner in command.commands.values():
             _convert_plainly(inner)
+
+
+def _let_level_be_left_out(command: Command) -> None:
+    """`--wait` alone is `--wait=decided`: Typer has no options whose value may be left out."""
+    parse = command.parse_args
+
+    def parse_args(ctx: Context, args: list[str]) -> list[str]:
+        return parse(ctx, with_level(args))
+
+    command.parse_args = parse_args  # type: ignore[method-assign]
+
+
+def with_level(args: Sequence[str]) -> list[str]:
+    """The arguments, with a level behind each `--wait` before `--`."""
+    end = args.index("--") if "--" in args else len(args)
+    found: list[str] = []
+    for place, argument in enumerate(args):
+        if argument == WAIT and place < end:
+            following = args[place + 1] if place + 1 < end else ""
+            argument = WAIT if following in LEVELS else f"{WAIT}={WITHOUT_LEVEL}"
+        found.append(argument)
+    return found
 
 
 def _give_plain_conversion(param: Parameter) -> None:

@@ -43,8 +43,8 @@ def reached(request: Request) -> Reach:
     if request.server:
         raise CommandError(
             "--server: this command needs the database; over a server there are get, decisions, "
-            "history, lineage, explain, status, apply -f, delete, scale, drain, undrain and "
-            "audit access"
+            "history, lineage, explain, status, apply, delete, scale, drain, undrain, import, "
+            "generate, plan and audit access"
         )
     found = reach_of(request.data_dir)
     if found.database is None:

@@ -16,12 +16,12 @@ from wharfinger.engine.disruption.cluster_snapshot import Command, DisruptionVer
 from wharfinger.engine.provisioning.bound import PriceBounds
 from wharfinger.events.policies import PolicyApplied
 from wharfinger.history.consolidation_preview import ConsolidationPreview, outlooks
-from wharfinger.history.names import UnknownNameError
+from wharfinger.runtime.extras import installed, remedy
 from wharfinger.runtime.ledger import Ledger, wall_clock
 from wharfinger_cli.apply import compiled, loaded, refuse, require_policies
 from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.facts import known_facts
-from wharfinger_cli.failures import DIFFERENCE, CommandError
+from wharfinger_cli.failures import DIFFERENCE
 from wharfinger_cli.output import (
     BAD,
     DARK,
@@ -56,11 +56,16 @@ async def _look(
 ) -> list[ConsolidationPreview]:
     async with opened_ledger(reached(request)) as ledger:
         policies = await policies_in(ledger, filenames)
-        try:
-            with messages().status("looking at every node"):
-                return await outlooks(ledger, wall_clock(), cluster, policies)
-        except UnknownNameError as error:  # 1 would say that something would go
-            raise CommandError(str(error)) from None
+        with messages().status("looking at every node"):
+            return await outlooks(ledger, wall_clock(), cluster, policies, bounds=has_bounds())
+
+
+def has_bounds() -> bool:
+    """Whether lower bounds of the price can be computed. Where they cannot, a remark says so."""
+    if installed("highspy"):
+        return True
+    messages().print(f"no lower bound of the price: it {remedy('reports', 'highspy')}")
+    return False
 
 
 async def policies_in(ledger: Ledger, filenames: Sequence[str]) -> list[Policy]:

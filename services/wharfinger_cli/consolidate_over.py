@@ -22,12 +22,11 @@ from wharfinger.history.consolidation_timeline import (
     PoolChange,
     consolidation_timeline,
 )
-from wharfinger.history.names import UnknownNameError
 from wharfinger.history.points import HistoryPoint, point_of, span_s
 from wharfinger.history.states import PRESENT
 from wharfinger.runtime.ledger import wall_clock
 from wharfinger_cli.connection import opened_ledger, reached, run
-from wharfinger_cli.consolidate import bound_plain, bound_text, consolidate, policies_in
+from wharfinger_cli.consolidate import bound_plain, bound_text, consolidate, has_bounds, policies_in
 from wharfinger_cli.failures import DIFFERENCE, CommandError
 from wharfinger_cli.output import (
     BAD,
@@ -110,19 +109,17 @@ async def _simulated(
 ) -> ConsolidationTimeline:
     async with opened_ledger(reached(request)) as ledger:
         policies = await policies_in(ledger, filenames)
-        try:
-            with messages().status("simulating"):
-                return await consolidation_timeline(
-                    ledger,
-                    now,
-                    span,
-                    cluster,
-                    policies,
-                    begin=begin,
-                    provides_after_s=provides_after,
-                )
-        except UnknownNameError as error:  # 1 would say that something would go
-            raise CommandError(str(error)) from None
+        with messages().status("simulating"):
+            return await consolidation_timeline(
+                ledger,
+                now,
+                span,
+                cluster,
+                policies,
+                begin=begin,
+                provides_after_s=provides_after,
+                bounds=has_bounds(),
+            )
 
 
 # --- for programs

@@ -23,7 +23,7 @@ from wharfinger.events.dead_letters import MessageDeadLettered
 from wharfinger.events.envelope import Frame
 from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.dead_letters import UNSENT
+from wharfinger.runtime.dead_letters import HELD_BACK, UNSENT
 from wharfinger.runtime.ledger import Ledger, Submission
 from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.failures import DIFFERENCE, NotFoundError
@@ -129,6 +129,11 @@ async def _send_again(ledger: Ledger, letter: MessageDeadLettered) -> str:
             "refused by the broker: what is held back is sent by the publisher itself, "
             "once the broker takes it"
         )
+    if letter.offset == HELD_BACK:
+        return (
+            "a stage has taken it in and laid it aside: "
+            "send it again as an event with an id of its own"
+        )
     if letter.more:
         return (
             f"{count(letter.more, 'record')} from here on, of which the letter has none: "
@@ -153,6 +158,8 @@ async def _send_again(ledger: Ledger, letter: MessageDeadLettered) -> str:
 
 
 def _came_from(letter: MessageDeadLettered) -> str:
+    if letter.offset == HELD_BACK:
+        return f"{letter.topic} held back"
     where = "not sent" if letter.offset == UNSENT else f"at {letter.offset}"
     more = f", {count(letter.more, 'record')}" if letter.more else ""
     return f"{letter.topic}/{letter.partition} {where}{more}"

@@ -74,6 +74,7 @@ from wharfinger_cli.catalogue_terms import CatalogueTerms as CatalogueAsked
 from wharfinger_cli.connection import opened_ledger
 from wharfinger_cli.decisions import TYPES
 from wharfinger_cli.demo_waits import PlaneWaits, WaitProgress
+from wharfinger_cli.examples import examples_dir
 from wharfinger_cli.explain import account_of, account_page
 from wharfinger_cli.facts import known_facts
 from wharfinger_cli.failures import CommandError
@@ -97,7 +98,6 @@ LEASE_S = (
 LOST_LEASE_S = 4  # seconds, in the last heartbeat of the cluster that is lost
 FLEET_PLAN = FleetPlan(clusters=6, nodes=180, bindings=300, seed=2, lease_s=LEASE_S)
 WHAT_IF = "whatif/pack-everything.yaml"
-WHAT_IF_SETTING = "strategy=most-allocated"  # where there are no examples
 EXAMPLES = ("fleet", "policies", "workloads", "ocm", "crane", "karpenter")
 CONSOLIDATION = "consolidation"
 INSTANCE_TYPES = "karpenter/instance-types.csv"
@@ -336,18 +336,9 @@ def _from_here(path: Path) -> str:
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def _examples() -> Path:
-    """Beside the source tree; an installed package has none."""
-    return Path(__file__).resolve().parents[2] / "examples"
-
-
 def _example_facts(generated: Sequence[Accepted]) -> list[Accepted]:
-    """The hand-written manifests, where the source tree is at hand; an installed package has
-    none."""
-    folders = [_examples() / name for name in EXAMPLES if (_examples() / name).is_dir()]
-    if not folders:
-        return []
-    loaded = load_files(folders)
+    """The hand-written manifests."""
+    loaded = load_files([examples_dir() / name for name in EXAMPLES])
     taken = {fact.key for fact in generated if isinstance(fact.data, ClusterObserved)}
     intake = compile_manifests(loaded.manifests)
     if errors := [*loaded.errors, *intake.refusals]:
@@ -467,16 +458,14 @@ async def _failovers(ledger: Ledger) -> AsyncIterator[LedgerRow]:
 async def _grow_and_shrink(watch: PlaneWaits, console: Console, story: Story) -> None:
     """A tainted cluster with nothing in it but its office: nodes are made for the day's workloads,
     and go by night."""
-    folder = _examples() / CONSOLIDATION
-    if not folder.is_dir():  # an installed package has no examples
-        return
+    folder = examples_dir() / CONSOLIDATION
     ledger, here = watch.ledger, _from_here(folder)
     _chapter(
         console,
         "Nodes as they are needed",
         f"`wharfinger apply -f {here}/day.yaml`, `wharfinger provide`",
     )
-    types = read([_examples() / INSTANCE_TYPES], "auto", CatalogueAsked()).types
+    types = read([examples_dir() / INSTANCE_TYPES], "auto", CatalogueAsked()).types
     catalogue = [accepted(PolicyApplied(part)) for part in parts_of(DOCK, types)]
     day = await _intake(ledger, folder / "cluster.yaml", folder / "day.yaml")
     wanted = {
@@ -599,8 +588,8 @@ async def _prove(ledger: Ledger, console: Console, story: Story) -> None:
 
 
 async def _what_if(ledger: Ledger, console: Console, report: Path) -> None:
-    policy = _examples() / WHAT_IF
-    asked = _from_here(policy) if _examples().is_dir() else WHAT_IF_SETTING
+    policy = examples_dir() / WHAT_IF
+    asked = _from_here(policy)
     command = f"wharfinger replay --with {asked} --report {report.name}"
     _chapter(console, "What if?", f"`{command}`")
     with bar("replaying", 100) as step:

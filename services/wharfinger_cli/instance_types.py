@@ -21,14 +21,15 @@ from wharfinger.domain.value import canonical
 from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.manifests.model import is_name
-from wharfinger_cli.bulk import said
+from wharfinger_cli.bulk import require_plane, said
 from wharfinger_cli.catalogue_files import read
 from wharfinger_cli.catalogue_terms import CatalogueTerms, Read
 from wharfinger_cli.connection import opened_ledger, reached, run
 from wharfinger_cli.facts import LatestFacts, known_facts
 from wharfinger_cli.failures import CommandError, NotFoundError
-from wharfinger_cli.output import WARN, Plain, count, messages, show
+from wharfinger_cli.output import WARN, Plain, count, messages
 from wharfinger_cli.request import Request
+from wharfinger_cli.waiting import Wait, show_and_wait
 
 KIND = "InstanceTypes"
 PART_BYTES = 800_000
@@ -49,11 +50,13 @@ class ImportOptions:
     remove: str = ""
 
 
-def import_instance_types(request: Request, files: Sequence[Path], options: ImportOptions) -> None:
+def import_instance_types(
+    request: Request, files: Sequence[Path], options: ImportOptions, wait: Wait | None = None
+) -> None:
     if options.remove:
         if files:
             raise CommandError("import instance-types: expected files or --remove NAME, got both")
-        _tell(request, options.remove, None)
+        _tell(request, options.remove, None, wait)
         return
     if not files:
         raise CommandError("import instance-types: expected at least one file, or --remove NAME")
@@ -61,11 +64,11 @@ def import_instance_types(request: Request, files: Sequence[Path], options: Impo
         raise CommandError(
             f"--name: expected lower-case letters, digits, '-' and '.', got {options.name[:40]!r}"
         )
-    reached(request)  # the files are read only if the plane can be reached
+    require_plane(request)  # before the files are read
     found = read(files, options.form, asked(options))
     for remark in found.remarks:
         messages().print(remark, style=WARN, soft_wrap=True, markup=False)
-    _tell(request, options.name, found)
+    _tell(request, options.name, found, wait)
 
 
 def asked(options: ImportOptions) -> CatalogueTerms:
@@ -122,7 +125,7 @@ def _amounts(text: str) -> dict[str, int]:
 # --- submitting
 
 
-def _tell(request: Request, name: str, found: Read | None) -> None:
+def _tell(request: Request, name: str, found: Read | None, wait: Wait | None) -> None:
     """`found` None: the catalogue goes."""
     facts, submitted = run(_submit(request, name, found))
     parts = sum(isinstance(fact.data, PolicyApplied) for fact in facts)
@@ -145,27 +148,45 @@ def _tell(request: Request, name: str, found: Read | None) -> None:
             f" {count(parts, 'part')}: {said(submitted)}"
         )
 
-    show(request.format, value, [fact.key for fact in facts], page)
+    keys = [fact.key for fact in facts]
+    places = [(fact.topic.name, fact.key) for fact in facts]
+    show_and_wait(request, value, keys, page, wait, places)
 
 
 async def _submit(
     request: Request, name: str, found: Read | None
 ) -> tuple[list[Accepted], Submitted]:
+    if request.server:
+        return await _submit_over(request, name, found)
     async with opened_ledger(reached(request)) as ledger:
         known = await known_facts(ledger)
-        standing = standing_parts(known, name)
-        if found is None and not standing:
-            raise NotFoundError(f"no catalogue is named {name}")
-        parts = parts_of(name, found.types) if found is not None else []
-        left = [
-            PolicyRemoved(KIND, part, name)
-            for part in standing
-            if not part.isdigit() or int(part) >= len(parts)
-        ]
-        facts = [accepted(PolicyApplied(part)) for part in parts] + [
-            accepted(gone) for gone in left
-        ]
+        facts = _facts(name, found, standing_parts(known, name))
         return facts, await submit(ledger, facts, known)
+
+
+async def _submit_over(
+    request: Request, name: str, found: Read | None
+) -> tuple[list[Accepted], Submitted]:
+    from wharfinger_cli.remote import Remote
+    from wharfinger_cli.remote_facts import submit_over
+
+    parts = Remote.of(request).listed("/v1/policies", "name", kind=KIND, namespace=name)
+    facts = _facts(name, found, parts)
+    return facts, await submit_over(request, facts)
+
+
+def _facts(name: str, found: Read | None, standing: Sequence[str]) -> list[Accepted]:
+    """`standing`: the names of the parts that are known. NotFoundError: none is, and the catalogue
+    is to be removed."""
+    if found is None and not standing:
+        raise NotFoundError(f"no catalogue is named {name}")
+    parts = parts_of(name, found.types) if found is not None else []
+    left = [
+        PolicyRemoved(KIND, part, name)
+        for part in standing
+        if not part.isdigit() or int(part) >= len(parts)
+    ]
+    return [*(accepted(PolicyApplied(part)) for part in parts), *(accepted(gone) for gone in left)]
 
 
 def standing_parts(known: LatestFacts, name: str) -> list[str]:

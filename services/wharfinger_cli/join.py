@@ -19,13 +19,14 @@ from wharfinger.runtime.kube.joined import (
     JoinedCluster,
     JoinedError,
     checked_name,
+    checked_namespaces,
     checked_verbs,
     joined_clusters,
     remove_joined,
     secret_of,
     store_joined,
 )
-from wharfinger.runtime.kube.kubeconfig import Access, in_cluster, read_kubeconfig
+from wharfinger.runtime.kube.kubeconfig import SERVICE_ACCOUNT, Access, in_cluster, read_kubeconfig
 from wharfinger.runtime.kube.rights import NAMESPACE, actuator_rights, collector_rights
 from wharfinger.runtime.kube.watched import watched_of
 from wharfinger.runtime.settings import load_settings
@@ -58,7 +59,9 @@ aggregated API, and the user server of OCM's cluster-proxy."""
 
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
-    """What follows `join NAME`. `member`: the cluster's name at the proxy; "": the same name."""
+    """What follows `join NAME`. `member`: the cluster's name at the proxy; "": the same name.
+    `secrets`: namespaces whose Secrets are copied.
+    `service_account`: where that of the pod is mounted; None: where kubelets mount it."""
 
     kubeconfig: Path | None = None
     context: str = ""
@@ -77,6 +80,8 @@ class JoinOptions:
     verbs: tuple[str, ...] = ()
     write_kubeconfig: Path | None = None
     write_context: str = ""
+    service_account: Path | None = None
+    secrets: tuple[str, ...] = ()
 
 
 # --- join
@@ -111,8 +116,10 @@ def print_rights(name: str, options: JoinOptions) -> None:
         found = run(_examined(_access(name, options), options.hub))
         kinds = tuple(right.kind for right in found.rights if right.served)
     manifests = collector_rights(kinds)
-    if verbs := _verbs(_mode(options), options):
-        manifests += actuator_rights(verbs)[1:]
+    verbs = _verbs(_mode(options), options)
+    secrets = _secrets(verbs, options)
+    if verbs:
+        manifests += actuator_rights(verbs, secrets=secrets)[1:]
     write("---\n".join(as_yaml(manifest) for manifest in manifests))
 
 
@@ -124,6 +131,7 @@ def print_secret(name: str, options: JoinOptions) -> None:
 def _wanted(name: str, options: JoinOptions) -> JoinedCluster:
     checked_name(name)
     mode = _mode(options)
+    verbs = _verbs(mode, options)
     cluster = JoinedCluster(
         name,
         _access(name, options),
@@ -135,8 +143,9 @@ def _wanted(name: str, options: JoinOptions) -> JoinedCluster:
         insecure=options.insecure,
         in_cluster=options.in_cluster,
         hub=options.hub,
-        verbs=_verbs(mode, options),
+        verbs=verbs,
         write_access=_write_access(options),
+        secret_namespaces=_secrets(verbs, options),
     )
     return replace(cluster, shadow_of=options.shadow_of) if options.shadow_of else cluster
 
@@ -163,6 +172,15 @@ def _verbs(mode: Mode, options: JoinOptions) -> tuple[Verb, ...]:
         raise CommandError(str(error)) from None
 
 
+def _secrets(verbs: tuple[Verb, ...], options: JoinOptions) -> tuple[str, ...]:
+    if options.secrets and not {"copy", "templates"} & {*verbs}:
+        raise CommandError("--secrets: expected --verb copy, or --verb templates of a hub, with it")
+    try:
+        return checked_namespaces(options.secrets, "--secrets")
+    except JoinedError as error:
+        raise CommandError(str(error)) from None
+
+
 def _write_access(options: JoinOptions) -> Access | None:
     if options.write_kubeconfig is None:
         return None
@@ -175,7 +193,9 @@ def _access(name: str, options: JoinOptions) -> Access:
     if options.in_cluster:
         if options.kubeconfig is not None or options.through:
             raise CommandError("--in-cluster: expected neither --kubeconfig nor --through with it")
-        return in_cluster()
+        return in_cluster(options.service_account or SERVICE_ACCOUNT)
+    if options.service_account is not None:
+        raise CommandError("--service-account: expected --in-cluster with it")
     if options.kubeconfig is None:
         raise CommandError("join: expected --kubeconfig FILE, or --in-cluster in a pod")
     access = read_kubeconfig(options.kubeconfig, options.context, insecure_allowed=options.insecure)
@@ -198,13 +218,13 @@ def _labels(pairs: tuple[str, ...]) -> Mapping[str, str]:
 
 
 async def _examined(access: Access, hub: bool) -> Examination:
-    async with KubeApi(access) as api:
+    async with KubeApi(access, patient=True) as api:
         return await examine(api, watched_of(hub))
 
 
 async def _missing_writes(cluster: JoinedCluster) -> list[str]:
-    async with KubeApi(cluster.write_access or cluster.access) as api:
-        return await missing_writes(api, cluster.verbs_in_force)
+    async with KubeApi(cluster.write_access or cluster.access, patient=True) as api:
+        return await missing_writes(api, cluster.verbs_in_force, cluster.secrets_in_force)
 
 
 def _joined_before(directory: Path, name: str) -> JoinedCluster | None:
@@ -251,6 +271,7 @@ def _plain(result: _Result) -> Plain:
         "joined": result.joined and not result.dry_run,
         "mode": result.cluster.mode,
         "verbs": list(result.cluster.verbs_in_force),
+        "secret_namespaces": list(result.cluster.secrets_in_force),
         "writes_missing": list(result.writes_missing),
         "hub": result.cluster.hub,
         "server": result.cluster.access.server,
@@ -330,6 +351,7 @@ def _ending(result: _Result) -> Iterator[RenderableType]:
         flags = "--hub --print-rbac" if result.cluster.hub else "--print-rbac"
         if result.writes_missing:
             verbs = "".join(f"--verb {verb} " for verb in result.cluster.verbs_in_force)
+            verbs += "".join(f"--secrets {name} " for name in result.cluster.secrets_in_force)
             flags = f"--mode {result.cluster.mode} {verbs}{flags}"
         yield f"rights that are enough: wharfinger join {name} {flags} | kubectl apply -f -"
     elif result.dry_run:
@@ -339,6 +361,8 @@ def _ending(result: _Result) -> Iterator[RenderableType]:
         as_what = "as a hub" if result.cluster.hub else f"in mode {result.cluster.mode}"
         verbs = ", ".join(result.cluster.verbs_in_force)
         what = f"may be changed by {verbs}" if verbs else "nothing is written to it"
+        if secrets := result.cluster.secrets_in_force:
+            what += f"; Secrets are copied in {', '.join(secrets)}"
         yield Text(f"{word} {as_what}: {what}", GOOD)
         yield Text(f"credentials are in {result.path}, readable by its owner only", DARK)
 

@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from wharfinger.runtime.children import API, open_log
+from wharfinger.runtime.extras import require
 from wharfinger.runtime.plane import PlaneError, read_plane
-from wharfinger.runtime.process_status import STEPS, SupervisorRecord, read_record
+from wharfinger.runtime.process_status import STEPS, SupervisorRecord, process_cards, read_record
 from wharfinger.runtime.processes import last_lines
 from wharfinger.runtime.settings import ENV_PREFIX, SettingsError, load_settings
 from wharfinger.runtime.supervisor import Supervisor, stop_on_signals, take_down
@@ -115,10 +116,18 @@ async def _make_roles(database_url: str) -> list[str]:
 
 
 def print_roles() -> None:
+    require("migrate", "sqlalchemy", "printing the roles")
     from wharfinger.runtime.ledger.roles import statements
 
     for statement in statements():
         write(f"{statement};")
+
+
+def print_acls() -> None:
+    from wharfinger.runtime.kafka_rights import acl_commands
+
+    for command in acl_commands():
+        write(command)
 
 
 def data_dir_of(request: Request) -> Path:
@@ -225,7 +234,9 @@ def _say_ready(data_dir: Path, seconds: float) -> None:
     )
     console.print(f"state in {data_dir}", soft_wrap=True)
     if (port := plane.http_ports.get(API)) is not None:
+        tls = any(card.tls for _, card in process_cards(data_dir))
+        scheme = "https" if tls else "http"
         console.print(
-            f"HTTP API on http://127.0.0.1:{port}/v1; `wharfinger token create` makes a token",
+            f"HTTP API on {scheme}://127.0.0.1:{port}/v1; `wharfinger token create` makes a token",
             soft_wrap=True,
         )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wharfinger.domain.text import as_clock as as_clock
 from wharfinger.domain.text import as_time as as_time
@@ -25,6 +25,7 @@ from wharfinger.domain.text import escaped
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.status import Status
     from rich.table import Table
     from ruamel.yaml.nodes import ScalarNode
     from ruamel.yaml.representer import SafeRepresenter
@@ -156,6 +157,7 @@ def messages() -> Console:
 def _console_type() -> type[Console]:
     from rich.console import Console, ConsoleOptions
     from rich.segment import Segment
+    from rich.text import Text
 
     class PlainTextConsole(Console):
         """Text reaches the terminal escaped; only rich's own control codes and styles steer it."""
@@ -165,6 +167,10 @@ def _console_type() -> type[Console]:
         ) -> Iterable[Segment]:
             for text, style, control in super().render(renderable, options):
                 yield Segment(text if control else escaped(text, lines=True), style, control)
+
+        def status(self, status: RenderableType, **options: Any) -> Status:
+            """A line of text is no markup here either."""
+            return super().status(Text(status) if isinstance(status, str) else status, **options)
 
     return PlainTextConsole
 

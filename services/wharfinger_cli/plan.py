@@ -4,17 +4,17 @@ with 1 when a stream refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from wharfinger.answers.changes import ChangeRefusedError
+from wharfinger.answers.plans import MadePlan, WantedPlan, answer_plain, make, plan_plain
 from wharfinger.domain.text import some
-from wharfinger.domain.value import Value
 from wharfinger.events.decisions import PlanEnd, PlannedOutcome
 from wharfinger.history import plan as plans
-from wharfinger.history.names import UnknownNameError
 from wharfinger.history.plan import (
     Applied,
     BindingMove,
@@ -25,24 +25,14 @@ from wharfinger.history.plan import (
     PlanRefusal,
     SelectionMove,
 )
-from wharfinger.runtime.ledger import Ledger
-from wharfinger_cli.apply import compiled, loaded, read_events, require_policies, settle
+from wharfinger.manifests.parse import loaded_texts
+from wharfinger_cli.apply import read_events, refuse, say_unacted, texts_of
 from wharfinger_cli.connection import opened_ledger, reached, run
-from wharfinger_cli.facts import cores, known_facts, plain
+from wharfinger_cli.facts import cores
 from wharfinger_cli.failures import DIFFERENCE, CommandError
-from wharfinger_cli.output import (
-    BAD,
-    DARK,
-    GOOD,
-    WARN,
-    Plain,
-    as_clock,
-    as_time,
-    count,
-    new_table,
-    show,
-)
+from wharfinger_cli.output import BAD, DARK, GOOD, WARN, as_clock, count, new_table, show
 from wharfinger_cli.request import Request
+from wharfinger_cli.waiting import Wait, show_and_wait
 
 SHOWN_MAX = 20
 ANSWER_WITHIN_S = 30.0
@@ -58,64 +48,71 @@ def plan(
             "plan: expected manifests (-f FILE, --policy FILE), drain or scale; "
             "see `wharfinger plan --help`"
         )
-    _show(request, _of_manifests(request, filenames, policies, strict))
+    wanted = WantedPlan(
+        "manifests",
+        manifests=tuple(texts_of(filenames)),
+        policies=tuple(texts_of(policies)),
+        events=tuple(read_events(filenames)),
+        strict=strict,
+    )
+    _require_something(wanted, [*filenames, *policies])
+    _show(request, wanted)
 
 
 def drain(request: Request, what: str) -> None:
-    async def work() -> Plan:
-        async with opened_ledger(reached(request)) as ledger:
-            return await _kept(ledger, await plans.drain(ledger, what))
-
-    _show(request, work())
+    _show(request, WantedPlan("drain", what))
 
 
 def scale(request: Request, binding: str, replicas: int) -> None:
-    async def work() -> Plan:
-        async with opened_ledger(reached(request)) as ledger:
-            try:
-                return await _kept(ledger, await plans.scale(ledger, binding, replicas))
-            except UnknownNameError as error:  # 1 would say that something would change
-                raise CommandError(str(error)) from None
-
-    _show(request, work())
+    _show(request, WantedPlan("scale", binding, replicas))
 
 
-def carry_out(request: Request, id: str, names: Sequence[str]) -> None:
+def carry_out(request: Request, id: str, names: Sequence[str], wait: Wait | None = None) -> None:
     """`apply --plan`. `names`: of manifests, which a plan does not take."""
     if names:
         raise CommandError(
             "apply: expected manifests or a plan, got both: a plan holds what it was made of"
         )
-    made, answer = run(_carry_out(request, id))
-    show(request.format, answer_plain(answer), [str(made.id)], lambda: answer_page(made, answer))
+    made, answer = _over_server(request, id) if request.server else run(_carry_out(request, id))
+    value, ids = answer_plain(answer), [str(made.id)]
     if isinstance(answer, PlanRefusal):
+        show(request.format, value, ids, lambda: answer_page(made, answer))
         raise SystemExit(DIFFERENCE)
+    facts, bindings = plans.waited_for(made)
+    show_and_wait(request, value, ids, lambda: answer_page(made, answer), wait, facts, bindings)
 
 
 # --- asking
 
 
-async def _of_manifests(
-    request: Request, filenames: Sequence[str], policies: Sequence[str], strict: bool
-) -> Plan:
-    manifests = loaded(filenames)
-    only_policies = loaded(policies)
-    require_policies(only_policies, "; other manifests go with -f")
-    events = read_events(filenames)
-    if not manifests and not only_policies and not events:
-        raise CommandError(
-            f"{', '.join((*filenames, *policies))}: expected at least one manifest, got none"
-        )
+def _require_something(wanted: WantedPlan, names: Sequence[str]) -> None:
+    """CommandError: the files hold nothing, or cannot be read; all that is wrong with them."""
+    found = loaded_texts([*wanted.manifests, *wanted.policies])
+    refuse(found.errors)
+    if not found.manifests and not wanted.events:
+        raise CommandError(f"{', '.join(names)}: expected at least one manifest, got none")
+
+
+def _show(request: Request, wanted: WantedPlan) -> None:
+    if request.server:
+        from wharfinger_cli.remote_plans import made_over
+
+        found = made_over(request, wanted)
+    else:
+        found = run(_made(request, wanted))
+    say_unacted(found.unacted, found.skipped)
+    made = found.plan
+    show(request.format, plan_plain(made), [str(made.id)], lambda: plan_page(made))
+    if made.changes:
+        raise SystemExit(DIFFERENCE)
+
+
+async def _made(request: Request, wanted: WantedPlan) -> MadePlan:
     async with opened_ledger(reached(request)) as ledger:
-        intake = compiled([*manifests, *only_policies], await known_facts(ledger))
-        settle(intake, strict)
-        return await _kept(ledger, await plans.make_plan(ledger, [*events, *intake.facts]))
-
-
-async def _kept(ledger: Ledger, made: Plan) -> Plan:
-    if made.parts or made.facts:
-        await plans.save(ledger, made)
-    return made
+        try:
+            return await make(ledger, wanted)
+        except ChangeRefusedError as error:
+            raise CommandError(*error.lines) from None
 
 
 async def _carry_out(request: Request, id: str) -> tuple[Plan, Applied | PlanRefusal]:
@@ -124,49 +121,10 @@ async def _carry_out(request: Request, id: str) -> tuple[Plan, Applied | PlanRef
         return made, await plans.apply(ledger, made, ANSWER_WITHIN_S)
 
 
-def _show(request: Request, work: Coroutine[object, object, Plan]) -> None:
-    made = run(work)
-    show(request.format, plan_plain(made), [str(made.id)], lambda: plan_page(made))
-    if made.changes:
-        raise SystemExit(DIFFERENCE)
+def _over_server(request: Request, id: str) -> tuple[Plan, Applied | PlanRefusal]:
+    from wharfinger_cli.remote_plans import applied_over
 
-
-# --- a plan, for programs
-
-
-def plan_plain(made: Plan) -> Plain:
-    return {
-        "id": str(made.id),
-        "made_at": as_time(made.made_at),
-        "changes": made.changes,
-        "streams": [part.stream for part in made.parts],
-        "moves": [_whole(move) for move in made.moves],
-        "refusals": [_whole(refusal) for refusal in made.refusals],
-        "placements": [_whole(selection) for selection in made.selections],
-        "stuck": list(made.stuck),
-        "unsure": list(made.unsure),
-        "declined": list(made.declined),
-        "within_s": made.within_us / MICRO,
-        "horizon_s": made.horizon_us / MICRO,
-        "before": _figures_plain(made.before),
-        "after": _figures_plain(made.after),
-    }
-
-
-def _whole(value: Value) -> Plain:
-    """All fields, those that hold their default too: programs should not have to know the
-    defaults."""
-    return {name: getattr(value, name) for name in value.__struct_fields__}
-
-
-def _figures_plain(figures: Figures) -> Plain:
-    return {
-        "spread_permille": figures.spread,
-        "node_cpu_milli": figures.node_cpu_milli,
-        "cost_micro_per_hour": figures.cost_micro,
-        "unplaced": figures.unplaced,
-        "clusters": [{**_whole(use), "use_permille": use.permille} for use in figures.clusters],
-    }
+    return applied_over(request, id, ANSWER_WITHIN_S)
 
 
 # --- a plan, for people
@@ -360,26 +318,6 @@ def _more(lines: int) -> list[str]:
 
 
 # --- what became of it
-
-
-def answer_plain(answer: Applied | PlanRefusal) -> Plain:
-    match answer:
-        case Applied():
-            committed = {stream: str(id) for stream, id in answer.decisions.items()}
-            return {
-                "plan": str(answer.plan),
-                "applied": True,
-                "again": answer.again,
-                "committed": committed,
-            }
-        case PlanRefusal():
-            refusals = {stream: plain(refusal) for stream, refusal in answer.refusals.items()}
-            return {
-                "plan": str(answer.plan),
-                "applied": False,
-                "refused": refusals,
-                "committed": list(answer.committed),
-            }
 
 
 def answer_page(made: Plan, answer: Applied | PlanRefusal) -> Iterator[RenderableType]:

@@ -85,11 +85,18 @@ async def _given_back(
 ) -> list[GivenBack]:
     async with opened_ledger(reached(request)) as ledger:
         decided = await closed_nodes(ledger, cluster.name)
-    async with KubeApi(cluster.access) as read, KubeApi(write) as api:
+    async with KubeApi(cluster.access, patient=True) as read, KubeApi(write, patient=True) as api:
         await _same(cluster, read)
         await _same(cluster, api)
         work = Release(
-            cluster.name, read, api, decided, wall_clock(), options.annotations, options.dry_run
+            cluster.name,
+            read,
+            api,
+            decided,
+            wall_clock(),
+            options.annotations,
+            options.dry_run,
+            cluster.secret_namespaces,
         )
         if options.dry_run:
             return [one async for one in work.all()]

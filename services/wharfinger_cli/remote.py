@@ -36,9 +36,12 @@ BUSY_WAIT_S = 30.0
 class Remote:
     """One server, asked as the holder of one token."""
 
-    def __init__(self, server: str, token_file: Path | None) -> None:
+    def __init__(self, server: str, token_file: Path | None, timeout_s: float = TIMEOUT_S) -> None:
+        """`timeout_s`: of a request; with less than usual no busy server is waited for."""
         self._server = _checked(server)
         self._token = _token(token_file)
+        self._timeout_s = timeout_s
+        self._busy_tries = BUSY_TRIES if timeout_s == TIMEOUT_S else 0
 
     @classmethod
     def of(cls, request: Request) -> Remote:
@@ -53,6 +56,25 @@ class Remote:
         except typed.TypedError as error:
             raise CommandError(f"{self._server}: {error}") from error
 
+    def get(self, path: str, **parameters: object) -> Any:
+        """JSON. CommandError: as `_answer`."""
+        return msgspec.json.decode(self._answer(path, parameters).content)
+
+    def begin(
+        self, path: str, body: Mapping[str, object] | None, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """The operation that does it, as JSON. Sent again after a broken connection under the same
+        key. CommandError: as `_answer`."""
+        given = {
+            "Accept": "application/json",
+            "Prefer": "respond-async",
+            "Idempotency-Key": str(uuid4()),
+            "Content-Type": "application/json",
+            **(headers or {}),
+        }
+        encoded = None if body is None else msgspec.json.encode(body)
+        return msgspec.json.decode(self._sent("POST", path, encoded, given, tries=2).content)
+
     def change(self, path: str, body: Mapping[str, object]) -> Any:
         """What came of it. Sent again after a broken connection under the same key, so that it
         happens once. CommandError: every line that is wrong, or as `_answer`."""
@@ -64,10 +86,25 @@ class Remote:
         except typed.TypedError as error:
             raise CommandError(f"{self._server}: {error}") from error
 
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Once. The answer as JSON, None where it is empty. CommandError: as `_answer`."""
+        given = {"Accept": "application/json", **(headers or {})}
+        if body is not None:
+            given["Content-Type"] = "application/json"
+        encoded = None if body is None else msgspec.json.encode(body)
+        answer = self._sent(method, path, encoded, given)
+        return msgspec.json.decode(answer.content) if answer.content else None
+
     def binding(self, name: str, *, there: bool = False) -> str:
         """The path of the binding that is meant. `there`: it is the full name of one."""
         if not there and ("/" not in name or not self._there(_path(name))):
-            name = meant(name, self._names())
+            name = meant(name, self.listed("/v1/bindings", "name"))
         return _path(name)
 
     def decisions(self, **parameters: object) -> Iterator[LedgerRow]:
@@ -87,15 +124,16 @@ class Remote:
             after = page.next
             left = None if left is None else left - len(page.items)
 
-    def _names(self) -> list[str]:
-        names: list[str] = []
+    def listed(self, path: str, field: str, **parameters: object) -> list[str]:
+        """One member of every item of a list, page by page. CommandError: as `_answer`."""
+        found: list[str] = []
         after = ""
         while True:
-            parameters = {"fields": "name", "limit": PAGE, "after": after}
-            page = msgspec.json.decode(self._answer("/v1/bindings", parameters).content)
-            names += [item["name"] for item in page["items"]]
+            asked = {**parameters, "fields": field, "limit": PAGE, "after": after}
+            page = msgspec.json.decode(self._answer(path, asked).content)
+            found += [item[field] for item in page["items"]]
             if not page["next"]:
-                return names
+                return found
             after = page["next"]
 
     def _there(self, path: str) -> bool:
@@ -129,7 +167,7 @@ class Remote:
     ) -> httpx.Response:
         """CommandError: there is no answer, or it is a problem."""
         why = ""
-        waits = BUSY_TRIES
+        waits = self._busy_tries
         while tries > 0:
             try:
                 answer = httpx.request(
@@ -142,7 +180,7 @@ class Remote:
                         "Accept": typed.MEDIA_TYPE,
                         **headers,
                     },
-                    timeout=TIMEOUT_S,
+                    timeout=self._timeout_s,
                     follow_redirects=False,
                 )
             except httpx.HTTPError as error:
@@ -153,7 +191,7 @@ class Remote:
                 waits -= 1
                 time.sleep(_asked_to_wait_s(answer))
                 continue
-            if answer.status_code != 200:
+            if answer.status_code not in (200, 201, 202, 204):
                 raise CommandError(
                     *_details(self._server, answer),
                     code=DIFFERENCE if answer.status_code == 404 else FAILURE,

@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from wharfinger.domain.text import some
-from wharfinger.history.names import UnknownNameError
 from wharfinger.history.plan import Applied, PlanRefusal
 from wharfinger.history.rollback import RollBack, apply_rollback, plan_rollback
 from wharfinger_cli.connection import opened_ledger, reached, run
@@ -53,10 +52,7 @@ async def _rollback(
     request: Request, what: str, to: str, *, apply: bool
 ) -> tuple[RollBack, Applied | None]:
     async with opened_ledger(reached(request)) as ledger:
-        try:
-            found = await plan_rollback(ledger, what, to)
-        except UnknownNameError as error:
-            raise CommandError(str(error)) from None
+        found = await plan_rollback(ledger, what, to)
         if not apply or not found.changes:
             return found, None
         with messages().status("waiting for the schedulers"):

@@ -37,7 +37,7 @@ def create(
         raise CommandError(f"--lifetime: expected a span such as 12h or 30d, got {lifetime!r}")
     secret, token = run(_create(request, name, roles, namespaces, sources, seconds))
     if out is not None:
-        _write(out, secret)
+        write_secret(out, secret)
 
     def page() -> Iterator[RenderableType]:
         expires = f"expires {as_clock(token.expires_at)}"
@@ -66,10 +66,11 @@ async def _create(
             lifetime_s=seconds,
             namespaces=namespaces,
             sources=sources,
+            unique=True,
         )
 
 
-def _write(out: Path, secret: str) -> None:
+def write_secret(out: Path, secret: str) -> None:
     """For its owner only."""
     try:
         out.unlink(missing_ok=True)

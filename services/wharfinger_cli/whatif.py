@@ -32,6 +32,7 @@ from wharfinger.history.propose import Proposed, objective_of, propose
 from wharfinger.history.report import ReportCommand, changed_text, page, verdict
 from wharfinger.history.run_metrics import Final, Sample
 from wharfinger.history.whatif import GENESIS, PRESENT, WhatIf, what_if
+from wharfinger.runtime.extras import require
 from wharfinger.runtime.ledger import wall_clock
 from wharfinger_cli.bulk import bar
 from wharfinger_cli.connection import opened_ledger, reached, run
@@ -95,6 +96,8 @@ def replay_with(request: Request, options: WhatIfOptions) -> None:
 
 
 def _refuse_contradictions(options: WhatIfOptions) -> None:
+    if options.report is not None:
+        require("reports", "matplotlib", "replay --report")
     if not options.with_:
         raise CommandError(
             "replay --propose: expected --with too: what is to be proposed comes from a replay "

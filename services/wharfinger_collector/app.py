@@ -2,7 +2,8 @@
 
 The directory of joined clusters is read again every few seconds, so joining, leaving and changed
 options need no restart. A cluster whose file cannot be read stays as it is. Until a cluster is
-joined the service does nothing but look there: it is in no consumer group.
+joined the service does nothing but look there: it is in no consumer group, and has not loaded what
+reads clusters.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -18,10 +20,12 @@ from wharfinger.runtime.ledger import LedgerError
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.service import Service, ServiceContext, end_tasks
 from wharfinger_collector.heartbeats import FleetHeartbeats
-from wharfinger_collector.hub import JoinedHub, known_hub_facts
-from wharfinger_collector.member import Member, known_facts
 from wharfinger_collector.metrics_api import LoadSender
 from wharfinger_collector.partitions import Partitions
+
+if TYPE_CHECKING:
+    from wharfinger_collector.hub import JoinedHub
+    from wharfinger_collector.member import Member
 
 NAME = "collector"
 
@@ -45,11 +49,7 @@ class CollectorService:
         self._metrics = METRICS.of(NAME)
         self._partitions = Partitions(NAME, context, lambda _: self._look.set())
         self._loads = LoadSender(NAME, context)
-        self._heartbeats = FleetHeartbeats(
-            context.ledger,
-            context.clock,
-            lambda: [r.member for r in self._running.values() if isinstance(r.member, Member)],
-        )
+        self._heartbeats = FleetHeartbeats(context.ledger, context.clock, self._read_members)
         self._running: dict[str, _Running] = {}
         self._look = asyncio.Event()
         self._looked = self._joining = False
@@ -86,6 +86,14 @@ class CollectorService:
 
     def members(self) -> list[_Running]:
         return list(self._running.values())
+
+    def _read_members(self) -> list[Member]:
+        """Without hubs."""
+        if not self._running:
+            return []
+        from wharfinger_collector.member import Member
+
+        return [r.member for r in self._running.values() if isinstance(r.member, Member)]
 
     async def _guarded(self, work: Awaitable[None]) -> None:
         try:
@@ -137,6 +145,10 @@ class CollectorService:
             await self._begin([wanted[name] for name in new], found)
 
     async def _begin(self, joined: list[JoinedCluster], found: Joined) -> None:
+        await asyncio.to_thread(_load)
+        from wharfinger_collector.hub import JoinedHub, known_hub_facts
+        from wharfinger_collector.member import Member, known_facts
+
         ledger, clock = self._context.ledger, self._context.clock
         try:
             names = [one.name for one in joined if not one.hub]
@@ -155,10 +167,17 @@ class CollectorService:
             if one.hub:
                 member = JoinedHub(one, ledger, clock, epoch, of_hubs[one.name], members)
             else:
-                member = Member(one, ledger, clock, epoch, known[one.name], send_loads)
+                known_of, review_s = known[one.name], self._context.settings.rights_review_s
+                member = Member(one, ledger, clock, epoch, known_of, send_loads, review_s)
             task = asyncio.create_task(member.run(), name=f"cluster-{one.name}")
             self._running[one.name] = _Running(one, member, task)
             log.info("cluster.begun", cluster=one.name, mode=one.mode, epoch=epoch)
+
+
+def _load() -> None:
+    """What reads clusters. It takes a second, so not in the event loop."""
+    import wharfinger_collector.hub
+    import wharfinger_collector.member  # noqa: F401
 
 
 def build(context: ServiceContext) -> Service:

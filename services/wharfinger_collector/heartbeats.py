@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -22,7 +23,10 @@ from wharfinger.events.envelope import derived_id
 from wharfinger.events.streams import CLUSTERS
 from wharfinger.runtime.ledger import Ledger, LedgerError, Submission
 from wharfinger.runtime.ledger.fact_events import event_of
-from wharfinger_collector.member import SOURCE, Member
+from wharfinger_collector.sending import SOURCE
+
+if TYPE_CHECKING:
+    from wharfinger_collector.member import Member
 
 LOOK_S = 0.5
 """How long a cluster that has just been joined waits at most until its lease is considered."""

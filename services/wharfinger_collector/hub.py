@@ -18,7 +18,7 @@ import structlog
 from wharfinger.domain.text import one_line
 from wharfinger.domain.time import Micros
 from wharfinger.events.accepted import Fact
-from wharfinger.events.hub_facts import HubObject, read_hub_object
+from wharfinger.events.hub_facts import HUB_SOURCE, HubObject, read_hub_object
 from wharfinger.events.streams import BINDINGS, CLUSTERS, POLICIES
 from wharfinger.manifests.kinds import Kind
 from wharfinger.manifests.kubernetes.live import UnreadableError
@@ -33,8 +33,6 @@ from wharfinger.stages.collector.hub import ObservedHub
 from wharfinger_collector.sending import FactSender
 from wharfinger_collector.sighting import object_meta
 from wharfinger_collector.watched_kinds import LOOK_S, watched_kinds
-
-HUB_SOURCE = "/wharfinger/collector/hub"
 
 log = structlog.get_logger(__name__)
 

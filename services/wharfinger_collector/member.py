@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Any
 
 import msgspec
 import structlog
 
 from wharfinger.domain.actuation import Mode
-from wharfinger.domain.cluster import Cluster, Places
+from wharfinger.domain.cluster import MAY_READ, Cluster, Places, kinds_not_readable, stale_kinds
 from wharfinger.domain.text import one_line
 from wharfinger.domain.time import Micros
 from wharfinger.events.accepted import Fact
@@ -30,28 +31,32 @@ from wharfinger.events.cluster_state import (
     QuotasObserved,
     WaitingPodsObserved,
 )
+from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.streams import CLUSTER_STATE, CLUSTERS
 from wharfinger.runtime.kube.api import ApiError, KubeApi, UnreachableError
 from wharfinger.runtime.kube.credentials import CredentialsError
 from wharfinger.runtime.kube.identity import AGAIN_S_MAX, AGAIN_S_MIN, AWAY, Identity, ReplacedError
 from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.reflector import Reflector
+from wharfinger.runtime.kube.watched import NODE_METRICS, WATCHED
 from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.ledger.fact_events import event_of
 from wharfinger.stages.collector import ObservedCluster
 from wharfinger.stages.collector.state import FRESH, REPLACED, SECOND_US
 from wharfinger_collector.metrics_api import MetricsApi, SendLoads
-from wharfinger_collector.sending import FactSender
+from wharfinger_collector.rights_review import RightsReview
+from wharfinger_collector.sending import SOURCE, FactSender
 from wharfinger_collector.sighting import LiveDecoder, NodeSink, ObjectSink, PodSink, WatchSink
 from wharfinger_collector.watched_kinds import LOOK_S, watched_kinds
-
-SOURCE = "/wharfinger/collector"
 
 LEASE_S = 40
 """Of a cluster whose options name no lease: as long as that of a node in Kubernetes."""
 
 BEATS = 4
 """Heartbeats in the time of one lease."""
+
+RIGHTS_REVIEW_S = 30.0
+"""Twice in the minute within which a missing right is shown."""
 
 STALE_S = 60.0
 """A watch that is broken for so long: the cluster's facts are not fresh any more."""
@@ -70,7 +75,7 @@ PLACES: Mapping[Mode, Places] = {
 class Member:
     """`joined`: how it is reached and its options. `epoch`: greater than that of every earlier
     session. `known`: its facts in the ledger. `send_loads`: takes the loads of its nodes; None:
-    they are not asked for."""
+    they are not asked for. `rights_review_s`: seconds between two reviews of our rights."""
 
     def __init__(
         self,
@@ -80,6 +85,7 @@ class Member:
         epoch: int,
         known: Iterable[Fact],
         send_loads: SendLoads | None = None,
+        rights_review_s: float = RIGHTS_REVIEW_S,
     ) -> None:
         self.joined = joined
         self.facts = ObservedCluster(_cluster_of(joined, ()), known)
@@ -90,6 +96,10 @@ class Member:
         self._clock = clock
         self._send_loads = send_loads
         self._watched: dict[str, WatchSink] = {}
+        self._reflectors: dict[str, Reflector[Any]] = {}
+        self._refused: frozenset[str] = frozenset()
+        kinds = [k for k in WATCHED if k is not NODE_METRICS or send_loads is not None]
+        self._review = RightsReview(joined.name, kinds, rights_review_s, self._reviewed)
         self._replaced = self._answered = False
 
     @property
@@ -117,6 +127,11 @@ class Member:
         return next((w.why for w in self._watched.values() if w.broken_since), self._identity.why)
 
     @property
+    def broken(self) -> dict[str, str]:
+        """Kind -> why its watch is broken; empty: it is not."""
+        return {kind: w.why if w.broken_since else "" for kind, w in self._watched.items()}
+
+    @property
     def waiting(self) -> int:
         """1 if facts are due."""
         return self._sender.waiting
@@ -124,14 +139,15 @@ class Member:
     async def run(self) -> None:
         """Until cancelled. When another cluster answers under the name, nothing of it is taken in,
         until the one that was joined is back."""
-        async with KubeApi(self.joined.access) as api:
+        async with KubeApi(self.joined.access) as api, asyncio.TaskGroup() as group:
+            group.create_task(self._review_rights(api), name=f"{self.joined.name}-rights")
             while True:
                 await self._identity.found(api)
                 self._replaced = False
                 try:
                     await self._read(api)
                 except* ReplacedError:
-                    self._watched, self._answered = {}, False
+                    self._watched, self._reflectors, self._answered = {}, {}, False
 
     async def _read(self, api: KubeApi) -> None:
         reading = LiveDecoder()
@@ -141,10 +157,11 @@ class Member:
         name = self.joined.name
         same = partial(self._identity.checked, api)
         async with asyncio.TaskGroup() as group:
-            for reflector in (
-                Reflector(api, "/api/v1/nodes", reading.node, nodes, check=same),
-                Reflector(api, "/api/v1/pods", reading.pod, pods, check=same),
-            ):
+            self._reflectors = {
+                "Node": Reflector(api, "/api/v1/nodes", reading.node, nodes, check=same),
+                "Pod": Reflector(api, "/api/v1/pods", reading.pod, pods, check=same),
+            }
+            for reflector in self._reflectors.values():
                 group.create_task(reflector.run(), name=f"{name}-watch")
             group.create_task(self._watch_others(api, reading, group), name=f"{name}-kinds")
             group.create_task(self._beat(api), name=f"{name}-heartbeat")
@@ -168,7 +185,7 @@ class Member:
                 path, read_as = found[kind]
                 sink = ObjectSink(kind, self.facts, self._clock, self._sender.wake)
                 self._watched[kind] = sink
-                reflector = Reflector(
+                self._reflectors[kind] = reflector = Reflector(
                     api,
                     path,
                     reading.object(read_as),
@@ -189,6 +206,36 @@ class Member:
         await self._sender.accept([self.facts.heartbeat()])
         self._replaced = True
 
+    # --- rights
+
+    async def _review_rights(self, api: KubeApi) -> None:
+        await self._identity.asked.wait()
+        await self._review.run(api)
+
+    async def _reviewed(self, refused: frozenset[str]) -> None:
+        """A right that is there again ends the pause of its reflector. A cluster that was never
+        listed, because it refuses that, is known by this alone."""
+        returned = self._refused - refused
+        if refused != self._refused:
+            log.info("rights.changed", cluster=self.joined.name, refused=sorted(refused))
+        self._refused = refused
+        for kind in returned & self._reflectors.keys():
+            self._reflectors[kind].retry()
+        if self._replaced:
+            return
+        at = self._clock()
+        self._judge_rights(at)
+        if self.facts.complete:
+            self._sender.wake()
+        else:
+            await self._sender.accept(self.facts.unlisted(at))
+
+    def _judge_rights(self, at: Micros) -> None:
+        """What the last review says, and what the watches have found out since."""
+        refused = self._refused | {kind for kind, w in self._watched.items() if w.refused}
+        for kind in sorted(refused.union(kinds_not_readable(self.facts.cluster))):
+            self.facts.condition(f"{MAY_READ}{kind}", kind not in refused, at)
+
     # --- heartbeats
 
     async def _beat(self, api: KubeApi) -> None:
@@ -198,7 +245,8 @@ class Member:
             ready = await self._ready(api)
             at = self._clock()
             if ready is not None and self.facts.complete:
-                self.facts.condition(FRESH, not self._stale(at), at)
+                self._judge_watches(at)
+                self._judge_rights(at)
                 cluster = _cluster_of(self.joined, self.facts.zones, ready)
                 self.facts.observe_cluster(cluster, at)
                 self._answered = True
@@ -208,20 +256,28 @@ class Member:
                 await asyncio.sleep(min(AGAIN_S_MIN, self.beat_s))
 
     async def _ready(self, api: KubeApi) -> bool | None:
-        """None: no answer."""
+        """None: no answer. A server that refuses this path works; whether it is ready it does not
+        say."""
         try:
             await api.request("GET", "/readyz")
         except ApiError as error:
+            if error.code == 403:
+                return True
             return False if error.code >= 500 else None
         except (UnreachableError, CredentialsError):
             return None
         return True
 
-    def _stale(self, at: Micros) -> bool:
-        return any(
-            watched.broken_since is not None and at - watched.broken_since > STALE_S * SECOND_US
-            for watched in self._watched.values()
-        )
+    def _judge_watches(self, at: Micros) -> None:
+        """What is known of nodes and pods is what most decisions and writes are about."""
+        stale = {
+            kind
+            for kind, watched in self._watched.items()
+            if watched.broken_since is not None and at - watched.broken_since > STALE_S * SECOND_US
+        }
+        self.facts.condition(FRESH, not stale & {"Node", "Pod"}, at)
+        for kind in sorted(stale | stale_kinds(self.facts.cluster)):
+            self.facts.condition(f"{FRESH}{kind}", kind not in stale, at)
 
 
 async def known_facts(ledger: Ledger, names: Iterable[str]) -> tuple[dict[str, list[Fact]], int]:
@@ -237,7 +293,8 @@ async def known_facts(ledger: Ledger, names: Iterable[str]) -> tuple[dict[str, l
             epoch = max(epoch, event.version[0])
             if isinstance(
                 event.data,
-                NodesObserved
+                ClusterObserved
+                | NodesObserved
                 | NodeImagesObserved
                 | PodsObserved
                 | WaitingPodsObserved
@@ -260,4 +317,5 @@ def _cluster_of(joined: JoinedCluster, zones: tuple[str, ...], ready: bool = Tru
         conditions={"Ready": "True" if ready else "False"},
         places=PLACES[joined.mode],
         scheduler=joined.scheduler,
+        evicts="evict" in joined.verbs_in_force,
     )

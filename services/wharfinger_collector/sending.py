@@ -16,6 +16,8 @@ from wharfinger.runtime.ledger import Ledger, Submission, Transient
 from wharfinger.stages.collector import Sighted
 from wharfinger.stages.collector.state import SECOND_US
 
+SOURCE = "/wharfinger/collector"
+
 ACCEPTED_AT_ONCE = 500
 
 log = structlog.get_logger(__name__)

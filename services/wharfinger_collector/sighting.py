@@ -114,6 +114,10 @@ def object_meta(raw: msgspec.Raw) -> ObjectMeta:
     return msgspec.json.decode(raw, type=_NamedObject).metadata
 
 
+FORBIDDEN = 403
+"""Answer of an API server to a request for which there is no right."""
+
+
 class WatchSink:
     """What both sinks have in common: `broken_since`, None while the watch is unbroken, and that
     somebody is called after each change. `seen`: how often the server was heard."""
@@ -127,6 +131,11 @@ class WatchSink:
         self.broken_since: Micros | None = None
         self.why = ""
         self.listed = False
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server refuses to show these objects, for want of rights."""
+        return self.broken_since is not None and self.why.startswith(f"{FORBIDDEN} ")
 
     def alive(self, version: str) -> None:
         self.broken_since = None

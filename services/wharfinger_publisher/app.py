@@ -75,11 +75,17 @@ class PublisherService:
 
     async def _take_back(self, positions: Mapping[str, int]) -> None:
         """As `TakingBack`: it is only asked for where the ledger went back."""
+        from wharfinger.runtime.believed_sources import BelievedSources
         from wharfinger_publisher.reaccept import TakingBack
 
         context = self._context
         taking_back = TakingBack(
-            context.ledger, self._reader, context.wire, context.partitions, context.went_back
+            context.ledger,
+            self._reader,
+            context.wire,
+            context.partitions,
+            context.went_back,
+            BelievedSources.parse(context.settings.believed_sources),
         )
         await taking_back(positions)
 
@@ -175,6 +181,7 @@ class PublisherService:
             group.create_task(self._relay.run())
             group.create_task(self._measure())
             group.create_task(self._make_partitions())
+            group.create_task(self._ship_checkpoints())
 
     def _fail(self, error: BaseException) -> None:
         self._failure = f"{type(error).__name__}: {error}"
@@ -229,6 +236,27 @@ class PublisherService:
             except LedgerError as error:
                 log.warning("ledger.partitions_missing", why=str(error))
             await asyncio.sleep(PARTITIONS_EVERY_S)
+
+    async def _ship_checkpoints(self) -> None:
+        settings = self._context.settings
+        if not settings.checkpoints:
+            return
+        if settings.checkpoint_key is None:
+            log.warning(
+                "checkpoints.no_key", to=settings.checkpoints, why="checkpoint_key is not set"
+            )
+            return
+        # only who ships loads it, with the cryptography
+        from wharfinger.history.checkpoint_store import store_at
+        from wharfinger_publisher.checkpoints import CheckpointLoop
+
+        await CheckpointLoop(
+            self._context.ledger,
+            store_at(settings.checkpoints, lambda: self._context.backend),
+            settings.checkpoint_key,
+            settings.checkpoint_every_s,
+            self._context.clock,
+        ).run()
 
     def _new_producer(self) -> Producer:
         fencing_id = f"wharfinger.{NAME}.{self._context.prefix}"

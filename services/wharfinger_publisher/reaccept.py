@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -34,6 +35,7 @@ from wharfinger.events.streams import (
     PartitionBy,
     Topic,
 )
+from wharfinger.runtime.believed_sources import ALL_BELIEVED, BelievedSources
 from wharfinger.runtime.broadcast import ends_of, stop_consumer
 from wharfinger.runtime.ledger import Ledger, Submission, WentBack
 from wharfinger.runtime.topics import partition_for
@@ -60,12 +62,14 @@ class TakingBack:
         wire: Callable[[str], str],
         partitions: Mapping[str, int],
         went_back: Sequence[WentBack],
+        believed: BelievedSources = ALL_BELIEVED,
     ) -> None:
         self._ledger = ledger
         self._reader = reader
         self._wire = wire
         self._partitions = partitions
         self._went_back = went_back
+        self._believed = believed
         self._parts = Assembler()
 
     async def __call__(self, positions: Mapping[str, int]) -> None:
@@ -81,6 +85,11 @@ class TakingBack:
                     one for record in batch if (one := self._submission(topic, record)) is not None
                 ]
                 wanted = [one for one in found if (one.topic, one.key) not in newer]
+                apart, _ = await self._ledger.told_apart({INTAKE: [one.event for one in wanted]})
+                wanted = [
+                    replace(one, event=event)
+                    for one, event in zip(wanted, apart[INTAKE], strict=True)
+                ]
                 taken += len((await self._ledger.accept(wanted, AS_IT_CAME)).new) if wanted else 0
         log.warning("facts.taken_back", accepted=taken, since=self._went_back[-1].data.incarnation)
 
@@ -101,7 +110,7 @@ class TakingBack:
             frame = frame_of(event.body)
         except UndecodableError:
             return None  # the readers have made a dead letter of it
-        if event.source in OUR_OWN:
+        if event.source in OUR_OWN or self._believed.refusal(topic.name, event):
             return None
         key = frame.partitionkey or event.subject
         one = topic.partition_by is PartitionBy.ONE

@@ -17,8 +17,15 @@ from wharfinger.events.fanout import Fanout, InternalMessage, message_id
 from wharfinger.events.ledger import StreamPublished
 from wharfinger.events.ledger_codec import encode
 from wharfinger.events.outcomes import OutcomesDecided
-from wharfinger.events.promises import Promises, room_body, room_id
-from wharfinger.events.room import RoomTaken
+from wharfinger.events.promises import (
+    Promises,
+    plan_answer,
+    plan_answer_body,
+    plan_answer_id,
+    room_body,
+    room_id,
+)
+from wharfinger.events.room import PlanAnswered, RoomTaken
 from wharfinger.events.streams import (
     ASSIGNMENTS,
     BY_NAME,
@@ -78,6 +85,9 @@ class RecordMaker:
             if several:
                 for taken in promises.add(row.stream, row.round, row.seq, row.data()):
                     out += self.dividing.fitting(self._room(taken))
+                answer = plan_answer(row.stream, row.seq, row.data())
+                if answer is not None:
+                    out += self.dividing.fitting(self._plan_answer(answer))
         for message in fanout.rest():
             out += self.dividing.fitting(self._internal(message))
         for taken in promises.rest():
@@ -187,6 +197,16 @@ class RecordMaker:
         id = str(room_id(taken, incarnation))
         return OutgoingRecord(
             ROOM.name, 0, taken.stream.encode(), room_body(taken, incarnation), id
+        )
+
+    def _plan_answer(self, answer: PlanAnswered) -> OutgoingRecord:
+        incarnation = self._incarnation(answer.stream, answer.through)
+        return OutgoingRecord(
+            ROOM.name,
+            0,
+            answer.stream.encode(),
+            plan_answer_body(answer, incarnation),
+            str(plan_answer_id(answer, incarnation)),
         )
 
 

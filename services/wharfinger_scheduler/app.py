@@ -9,6 +9,7 @@ from wharfinger.events.streams import (
     CAPACITY,
     CLUSTER_STATE,
     CLUSTERS,
+    EFFECTS,
     NODE_LOAD,
     OUTCOMES,
     POLICIES,
@@ -54,6 +55,7 @@ def cluster_profile(settings: Settings) -> ClusterProfile:
         _window(settings.batch_idle_s, settings.batch_max_s),
         _window(settings.provision_idle_s, settings.provision_max_s),
         settings.cluster_round_work,
+        round(settings.unplaced_after_s * 1_000_000),
     )
 
 
@@ -68,7 +70,7 @@ def cluster_stage(context: ServiceContext) -> Service:
         CLUSTER_STAGE,
         ClusterDecider(cluster_profile(context.settings)),
         ClusterRouting(context.cluster_partition),
-        partitioned=(CLUSTER_STATE, NODE_LOAD, ASSIGNMENTS),
+        partitioned=(CLUSTER_STATE, NODE_LOAD, ASSIGNMENTS, EFFECTS),
         broadcast=(POLICIES, PROPOSALS),
         of_profile=ClusterDecider.of_profile,
     )

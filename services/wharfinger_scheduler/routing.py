@@ -13,6 +13,7 @@ from wharfinger.events.cluster_state import (
     PodsObserved,
     WaitingPodsObserved,
 )
+from wharfinger.events.effects import EffectsObserved
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.plans import PlanRequested
@@ -30,7 +31,7 @@ from wharfinger.events.proposals import (
     NodeRemovalProposed,
     RescheduleProposed,
 )
-from wharfinger.events.room import RoomTaken
+from wharfinger.events.room import PlanAnswered, RoomTaken
 from wharfinger.events.streams import CLUSTER, FLEET, cluster_stream, fleet_stream
 from wharfinger.runtime.messages import Message
 
@@ -48,7 +49,8 @@ ASKED = (
 
 class FleetRouting:
     """Stream `fleet/<shard>`, shard = partition. Broadcast facts are for every shard, but for
-    policies that only the first one needs, and room that a shard took, which is for the others."""
+    policies that only the first one needs, room that a shard took, which is for the others, and
+    answers to plans, which name whom they are for."""
 
     prefix = FLEET
 
@@ -69,6 +71,8 @@ class FleetRouting:
                 return (proposal.stream,) if _is_shard(proposal.stream) else ()
             case RoomTaken(stream=stream):
                 return tuple([shard for shard in self._shards if shard != stream])
+            case PlanAnswered(tell=tell):
+                return tuple([shard for shard in self._shards if shard in tell])
             case PolicyApplied() | PolicyRemoved() as policy if not concerns_every_shard(policy):
                 return (fleet_stream(0),)
             case _:
@@ -102,6 +106,9 @@ class ClusterRouting:
                 | HotValueObserved(cluster=cluster)
             ):
                 return (cluster_stream(cluster),)
+            case EffectsObserved(cluster=cluster) as answered:
+                # What was carried out as decided changes no decision, and is no input.
+                return (cluster_stream(cluster),) if answered.against_decision else ()
             case PolicyApplied() | PolicyRemoved() as policy:
                 return None if concerns_nodes(policy) else ()
             case AssignmentsDecided(cluster=cluster, stream=stream):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 from urllib.parse import quote
 from uuid import uuid4
@@ -88,6 +88,10 @@ def _query(parameters: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 
 def _path(*parts: str) -> str:
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _policy_path(kind: str, namespace: str, name: str) -> str:
+    return _path("policies", kind, namespace or "-", name)
 
 
 # --- the plane
@@ -208,6 +212,14 @@ def policies(
 ) -> Call[models.Page[models.Policy]]:
     """Policies, with how many bindings each places."""
     return _get("/v1/policies", **locals())
+
+
+@_operation("GET", "/v1/policies/{kind}/{namespace}/{name}")
+def policy(
+    kind: str, namespace: str, name: str, *, at: str = "", min_position: int | None = None
+) -> Call[models.Policy]:
+    """`namespace` empty: it has none. NotFoundError: there is none, or it is not visible."""
+    return _get(_policy_path(kind, namespace, name), at=at, min_position=min_position)
 
 
 # --- one binding
@@ -363,6 +375,51 @@ def scale(
     return _once(_path("bindings", namespace, name, "scale"), body)
 
 
+@_operation("PUT", "/v1/bindings/{namespace}/{name}")
+def put_binding(
+    namespace: str, name: str, text: str, etag: str = "", *, reason: str = "", revision: str = ""
+) -> Call[models.Changes]:
+    """Request one binding by its manifest: as it was seen with `etag`, or without one a new one.
+    ApiError 412: it has changed since, or is there; 409: another request changes it now."""
+    body = {"text": text, "reason": reason, "revision": revision}
+    return _as_seen(Call("PUT", _path("bindings", namespace, name), _json, body=body), etag)
+
+
+@_operation("DELETE", "/v1/bindings/{namespace}/{name}")
+def delete_binding(
+    namespace: str, name: str, etag: str, *, reason: str = "", revision: str = ""
+) -> Call[models.Upkeep]:
+    """Withdraw the one that was seen with `etag`; "*": as it is. ApiError 412: it has changed."""
+    query = _query({"reason": reason, "revision": revision})
+    call = Call("DELETE", _path("bindings", namespace, name), _json, query)
+    return _seen(call, etag)
+
+
+@_operation("PUT", "/v1/policies/{kind}/{namespace}/{name}")
+def put_policy(
+    kind: str,
+    namespace: str,
+    name: str,
+    text: str,
+    etag: str = "",
+    *,
+    reason: str = "",
+    revision: str = "",
+) -> Call[models.Changes]:
+    """As `put_binding`, of one policy. `namespace` empty: it has none."""
+    body = {"text": text, "reason": reason, "revision": revision}
+    return _as_seen(Call("PUT", _policy_path(kind, namespace, name), _json, body=body), etag)
+
+
+@_operation("DELETE", "/v1/policies/{kind}/{namespace}/{name}")
+def delete_policy(
+    kind: str, namespace: str, name: str, etag: str, *, reason: str = "", revision: str = ""
+) -> Call[models.Changes]:
+    """As `delete_binding`, of one policy."""
+    query = _query({"reason": reason, "revision": revision})
+    return _seen(Call("DELETE", _policy_path(kind, namespace, name), _json, query), etag)
+
+
 @_operation("POST", "/v1/drain")
 def drain(what: str, *, reason: str = "", revision: str = "") -> Call[models.Upkeep]:
     """`what`: a cluster, or a node as `cluster/node`. NotFoundError: there is none."""
@@ -373,6 +430,73 @@ def drain(what: str, *, reason: str = "", revision: str = "") -> Call[models.Upk
 def undrain(what: str, *, reason: str = "", revision: str = "") -> Call[models.Upkeep]:
     """Use it again."""
     return _once("/v1/undrain", {"what": what, "reason": reason, "revision": revision})
+
+
+@_operation("POST", "/v1/barrier")
+def barrier(
+    facts: Sequence[models.FactKey],
+    *,
+    until: models.Level = "decided",
+    bindings: Names = (),
+    wait: float = 20.0,
+) -> Call[models.BarrierReport]:
+    """How far a change is: `facts` of its answer, and `leaving` as `bindings`. Answered when it is
+    there, at the latest after `wait` seconds, at most 30; asked again it goes on waiting."""
+    body = {"until": until, "facts": list(facts), "bindings": list(bindings)}
+    call = Call("POST", "/v1/barrier", _json, body=body)
+    return replace(call, query=(("wait", str(wait)),), wait_s=wait)
+
+
+# --- plans
+
+
+@_operation("POST", "/v1/plans")
+def make_plan(
+    wanted: models.WantedPlan, *, wait: float = 30.0
+) -> Call[models.Plan | models.Operation]:
+    """What a change would do. `wanted`: `{"kind": "scale", "binding": ..., "replicas": ...}`,
+    `{"kind": "drain", "what": ...}`, or `{"kind": "manifests", "manifests": [...]}`. The answer
+    has `digest` where it is the plan; an operation after `wait` seconds, at most 30."""
+    call = _once("/v1/plans", wanted)
+    return replace(call, query=(("wait", str(wait)),), wait_s=wait)
+
+
+@_operation("GET", "/v1/plans/{plan}")
+def plan(plan: str) -> Call[models.Plan]:
+    """A plan that was made. NotFoundError: there is none."""
+    return _get(_path("plans", plan))
+
+
+@_operation("POST", "/v1/plans/{plan}/apply")
+def apply_plan(
+    plan: str, digest: str, *, wait: float = 30.0, reason: str = "", revision: str = ""
+) -> Call[models.AppliedPlan | models.Operation]:
+    """Carry out the plan that was seen, which `digest` says. ApiError 409: the fleet has changed,
+    and the problem has `differences`; 412: it is another plan. Asked again it changes nothing."""
+    call = _once(_path("plans", plan, "apply"), {"reason": reason, "revision": revision})
+    headers = {**call.headers, "If-Match": f'"sha256:{digest}"'}
+    return replace(call, headers=headers, query=(("wait", str(wait)),), wait_s=wait)
+
+
+@_operation("GET", "/v1/operations")
+def list_operations(*, limit: int | None = None) -> Call[models.Items[models.Operation]]:
+    """Of the last 24 hours, the newest first."""
+    return _get("/v1/operations", limit=limit)
+
+
+@_operation("GET", "/v1/operations/{operation}")
+def operation(operation: str, *, wait: float = 0.0) -> Call[models.Operation]:
+    """How far it is. `wait`: seconds for it to end, at most 30."""
+    return replace(_get(_path("operations", operation), wait=wait), wait_s=wait)
+
+
+@_operation("POST", "/v1/operations/{operation}/cancel")
+def cancel_operation(operation: str) -> Call[models.Operation]:
+    """Stop making a plan. ApiError 409: streams were asked, which cannot be taken back."""
+    return Call("POST", _path("operations", operation, "cancel"), _json)
+
+
+# --- facts
 
 
 @_operation("POST", "/v1/facts")
@@ -442,6 +566,102 @@ def new_token(
 def delete_token(token: str) -> Call[None]:
     """Refuse a token from the next request on."""
     return cast("Call[None]", Call("DELETE", _path("tokens", token), _nothing))
+
+
+# --- webhooks
+
+
+@_operation("GET", "/v1/webhooks")
+def list_webhooks() -> Call[models.Items[models.Webhook]]:
+    """The subscriptions that the caller has made; of admins and auditors, all of them."""
+    return _get("/v1/webhooks")
+
+
+@_operation("POST", "/v1/webhooks")
+def new_webhook(
+    name: str,
+    url: str,
+    *,
+    filter: EventFilter | None = None,
+    order: models.WebhookOrder = "key",
+    after: str = "latest",
+) -> Call[models.Webhook]:
+    """Have events sent to `url`. The answer has the `secret`, this once. Sent once: a lost answer
+    is an UnreachableError."""
+    body = {**_webhook(name, url, filter, order), "after": after}
+    return Call("POST", "/v1/webhooks", _json, body=body, repeatable=False)
+
+
+@_operation("GET", "/v1/webhooks/{webhook}")
+def webhook(webhook: str) -> Call[models.Webhook]:
+    """NotFoundError: there is none of this id, or it is not the caller's."""
+    return _get(_path("webhooks", webhook))
+
+
+@_operation("PUT", "/v1/webhooks/{webhook}")
+def change_webhook(
+    webhook: str,
+    etag: str,
+    name: str,
+    url: str,
+    *,
+    filter: EventFilter | None = None,
+    order: models.WebhookOrder = "key",
+    paused: bool = False,
+) -> Call[models.Webhook]:
+    """Change, pause or resume the one that was seen with `etag`. ApiError 412: it has changed
+    since."""
+    body = {**_webhook(name, url, filter, order), "paused": paused}
+    return _seen(Call("PUT", _path("webhooks", webhook), _json, body=body), etag)
+
+
+@_operation("DELETE", "/v1/webhooks/{webhook}")
+def delete_webhook(webhook: str, etag: str) -> Call[None]:
+    """Remove the one that was seen with `etag`, and its deliveries."""
+    call = Call("DELETE", _path("webhooks", webhook), _nothing)
+    return cast("Call[None]", _seen(call, etag))
+
+
+@_operation("POST", "/v1/webhooks/{webhook}/rotate")
+def rotate_webhook(webhook: str, etag: str) -> Call[models.Webhook]:
+    """A new `secret`, given this once; for 24 hours the one of before signs too."""
+    return _seen(Call("POST", _path("webhooks", webhook, "rotate"), _json), etag)
+
+
+@_operation("POST", "/v1/webhooks/{webhook}/redeliver")
+def redeliver_webhook(
+    webhook: str, *, after: str | None = None, dead: bool = False, sequence: int | None = None
+) -> Call[models.Redelivery]:
+    """One of: everything beyond `after`, all `dead` letters, or the one of a delivery."""
+    body = {"after": after, "dead": dead, "sequence": sequence}
+    path = _path("webhooks", webhook, "redeliver")
+    return Call("POST", path, _json, body=body, repeatable=False)
+
+
+@_operation("GET", "/v1/webhooks/{webhook}/deliveries")
+def webhook_deliveries(
+    webhook: str, *, state: Names = (), limit: int | None = None, after: str = ""
+) -> Call[models.Page[models.WebhookDelivery]]:
+    """What was sent, waits, or was given up; the newest first."""
+    path = _path("webhooks", webhook, "deliveries")
+    return _get(path, state=state, limit=limit, after=after)
+
+
+def _webhook(name: str, url: str, wanted: EventFilter | None, order: str) -> dict[str, object]:
+    found = {} if wanted is None else wanted.parameters()
+    return {"name": name, "url": url, "filter": found, "order": order}
+
+
+def _seen(call: Call[Any], etag: str) -> Call[Any]:
+    # sent twice it would be refused the second time, although it was done
+    return replace(call, headers={**call.headers, "If-Match": etag}, repeatable=False)
+
+
+def _as_seen(call: Call[Any], etag: str) -> Call[Any]:
+    """Without an etag: only where there is none yet."""
+    if etag:
+        return _seen(call, etag)
+    return replace(call, headers={**call.headers, "If-None-Match": "*"}, repeatable=False)
 
 
 # --- who asked

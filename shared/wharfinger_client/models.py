@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal, TypedDict, TypeVar
+from typing import Any, Generic, Literal, Required, TypedDict, TypeVar
 
 T = TypeVar("T")
 
@@ -118,9 +118,14 @@ class ObjectResult(TypedDict):
     result: Literal["created", "changed", "unchanged", "deleted"]
 
 
+class FactKey(TypedDict):
+    topic: str
+    key: str
+
+
 class Changes(TypedDict):
     """`events`: type of fact -> how many. `position`: `min_position` of a read that shall see them;
-    None: nothing was accepted, or the feed is behind."""
+    None: nothing was accepted, or the feed is behind. `facts`: to wait for, with `barrier`."""
 
     events: dict[str, int]
     accepted: int
@@ -131,14 +136,47 @@ class Changes(TypedDict):
     unacted: list[str]
     dry_run: bool
     position: int | None
+    facts: list[FactKey]
 
 
 class Upkeep(TypedDict):
-    """`position`: as of `Changes`."""
+    """`position`, `facts`: as of `Changes`. `leaving`: the bindings that a drained cluster has to
+    lose."""
 
     subject: str
     result: Literal["changed", "unchanged"]
     position: int | None
+    facts: list[FactKey]
+    leaving: list[str]
+
+
+Level = Literal["accepted", "decided", "published", "placed"]
+
+
+class BarrierPending(TypedDict):
+    """`state`: what is missing, in words behind the subject."""
+
+    subject: str
+    state: str
+
+
+class BarrierRefused(TypedDict):
+    binding: str
+    said: str
+    decision: str | None
+
+
+class BarrierReport(TypedDict):
+    """`reached`: nothing is pending. `pending`, `refused`: at most 50 of their counts."""
+
+    until: Level
+    reached: bool
+    bindings: int
+    position: int | None
+    pending: list[BarrierPending]
+    pending_count: int
+    refused: list[BarrierRefused]
+    refused_count: int
 
 
 class FactsAccepted(TypedDict):
@@ -212,3 +250,134 @@ class AccessPage(TypedDict):
 class Ready(TypedDict):
     ready: bool
     services: dict[str, Any]
+
+
+class WantedScale(TypedDict):
+    kind: Literal["scale"]
+    binding: str
+    replicas: int
+
+
+class WantedDrain(TypedDict):
+    """`what`: a cluster, or a node as `cluster/node`."""
+
+    kind: Literal["drain"]
+    what: str
+
+
+class WantedManifests(TypedDict, total=False):
+    """`manifests`, `policies`: each with `name` and `text`. `events`: facts as CloudEvents."""
+
+    kind: Required[Literal["manifests"]]
+    manifests: list[dict[str, str]]
+    policies: list[dict[str, str]]
+    events: list[dict[str, Any]]
+    strict: bool
+
+
+WantedPlan = WantedScale | WantedDrain | WantedManifests
+
+
+class Plan(TypedDict):
+    """`answers`: stream -> what it is expected to decide. `expires`: RFC 3339."""
+
+    id: str
+    made_at: str
+    made_by: str
+    expires: str
+    digest: str
+    changes: bool
+    streams: list[str]
+    answers: dict[str, list[dict[str, Any]]]
+    moves: list[dict[str, Any]]
+    refusals: list[dict[str, Any]]
+    placements: list[dict[str, Any]]
+    stuck: list[str]
+    unsure: list[str]
+    declined: list[str]
+    within_s: float
+    horizon_s: float
+    before: dict[str, Any]
+    after: dict[str, Any]
+    operation: str | None
+    unacted: list[str]
+    skipped: list[dict[str, Any]]
+    command: str
+
+
+class AppliedPlan(TypedDict):
+    """`committed`: stream -> id of its decision. `again`: it had happened before."""
+
+    state: Literal["applied"]
+    plan: str
+    applied: bool
+    again: bool
+    committed: dict[str, str]
+    position: int | None
+
+
+class Operation(TypedDict):
+    """`done` steps `of` all. `problem`: why it did not succeed."""
+
+    id: str
+    kind: Literal["plan", "apply"]
+    actor: str
+    made: str
+    changed: str
+    state: Literal["running", "cancelling", "succeeded", "failed", "cancelled"]
+    step: str
+    done: int
+    of: int
+    plan: str | None
+    result: dict[str, Any] | None
+    problem: dict[str, Any] | None
+
+
+WebhookOrder = Literal["key", "all", "none"]
+
+
+class _WebhookSecret(TypedDict, total=False):
+    secret: str
+
+
+class Webhook(_WebhookSecret):
+    """`position`: the feed was looked at up to here. `deliveries`: how many there are, by state.
+    `secret`: in the answer of making and rotating only."""
+
+    id: str
+    name: str
+    url: str
+    filter: dict[str, Any]
+    order: WebhookOrder
+    made_by: str
+    made: str
+    state: Literal["active", "paused", "broken", "ended"]
+    why: str
+    position: int
+    failures: int
+    deliveries: dict[str, int]
+    etag: str
+
+
+class Redelivery(TypedDict):
+    """`count`: dead letters that are tried again."""
+
+    count: int
+    webhook: Webhook
+
+
+class WebhookDelivery(TypedDict):
+    """`status`: of the last answer, 0 where there was none. `answer`: its first bytes."""
+
+    sequence: int
+    position: int
+    event: str
+    key: str
+    state: Literal["waiting", "delivered", "dead"]
+    tries: int
+    changed: str
+    next_try: str | None
+    status: int
+    error: str
+    answer: str
+    latency_us: int

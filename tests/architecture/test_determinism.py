@@ -73,6 +73,10 @@ def unstable_calls(tree: ast.Module) -> Iterator[Finding]:
                 yield Finding(
                     node.value.lineno, f"{name} orders by what differs from process to process"
                 )
+            case ast.Tuple(elts=parts) if any(_is_address(part) for part in parts):
+                yield Finding(
+                    node.lineno, "id() in a tuple: an address is given again; count changes"
+                )
             case ast.Name(id=name) | ast.Attribute(attr=name) if name in UNSTABLE_NAMES:
                 yield Finding(
                     node.lineno, f"{name} is chance; ids and seeds are derived from causes"
@@ -89,6 +93,10 @@ def unstable_calls(tree: ast.Module) -> Iterator[Finding]:
                 yield Finding(
                     node.value.lineno, f"{name}=True lets the compiler reorder arithmetic"
                 )
+
+
+def _is_address(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "id"
 
 
 def _says_its_hash(node: ast.AST) -> bool:
@@ -207,6 +215,7 @@ def test_nothing_below_the_runtime_depends_on_the_process_it_runs_in(path: Path)
     [
         "key = hash(name)",
         "order = sorted(nodes, key=id)",
+        "stamp = (table.version, id(table.objects))",
         "event = uuid4()",
         "event = uuid.uuid4()",
         "at = datetime.now(UTC)",

@@ -33,6 +33,7 @@ OTHER_MEANINGS = (
     "stages/fleet",  # a filter of clusters, a toleration of OCM
     "domain/descheduling.py",
     "manifests/descheduler/args.py",  # a strategy of the descheduler, the end of a pod
+    "stages/actuator/observed.py",  # why a kubelet did not admit a pod
     "manifests/kubernetes/pod.py",  # a part of a pod's manifest
 )
 """Where the same words are names of something else."""

@@ -124,6 +124,7 @@ def test_a_killed_database_is_recovered_and_nothing_is_lost(plane: PlaneUnderTes
     kill(victim)
     feeding.join()
     # what was cut off in the middle is accepted the second time, and what was accepted only once
+    until(lambda: decided(plane) > 0)  # the database recovers
     feed(plane).join()
     assert_nothing_lost(plane)
     assert plane.json("status")["processes"]["database"]["pid"] != victim
@@ -139,6 +140,7 @@ def test_everything_killed_one_after_the_other_loses_nothing(plane: PlaneUnderTe
         until_decided(plane, 300 * number, feeding)
         kill(living(plane, victim))
     feeding.join()
+    until(lambda: decided(plane) > 0)  # the database recovers
     feed(plane).join()
     assert_nothing_lost(plane)
 

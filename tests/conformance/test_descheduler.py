@@ -68,6 +68,7 @@ def answers() -> str:
     )
 
 
+@pytest.mark.long
 def test_the_hash_seed_reaches_no_answer() -> None:
     told = []
     for seed in ("1", "77"):

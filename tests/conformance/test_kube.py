@@ -70,6 +70,7 @@ def answers() -> str:
     return repr([kube.answer("cycle", case) for case in runner.read_suites("kube", None)["cycle"]])
 
 
+@pytest.mark.long
 def test_the_hash_seed_reaches_no_answer() -> None:
     told = []
     for seed in ("1", "77"):

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from infra.helm import rights
 from ruamel.yaml import YAML
@@ -53,6 +52,8 @@ def undocumented(schema: dict[str, Any], values: dict[str, Any], at: str = "") -
 
 @charts
 def test_every_value_is_described_and_the_defaults_are_valid(chart: str) -> None:
+    import jsonschema  # seconds: it makes a parser of each format
+
     schema, values = schema_of(chart), values_of(chart)
     jsonschema.Draft7Validator.check_schema(schema)
     jsonschema.Draft7Validator(schema).validate(values)

@@ -15,7 +15,6 @@ import typing
 from collections.abc import Iterator
 from pathlib import Path
 
-import jsonschema
 import msgspec
 import pytest
 
@@ -110,21 +109,27 @@ def test_encoding_writes_the_whole_envelope_again(path: Path) -> None:
     assert list(json.loads(again).items()) == list(frame.items())
 
 
+def validator(name: str) -> typing.Any:
+    import jsonschema  # seconds: it makes a parser of each format
+
+    return jsonschema.Draft202012Validator(SCHEMAS[name])
+
+
 @each_sample
 def test_a_sample_is_valid_under_its_exported_schema(path: Path) -> None:
-    jsonschema.Draft202012Validator(SCHEMAS[type_of_file(path)]).validate(message(path))
+    validator(type_of_file(path)).validate(message(path))
 
 
 @each_type
 def test_an_exported_schema_is_a_schema(name: str) -> None:
-    jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
+    validator(name).check_schema(SCHEMAS[name])
 
 
 @each_sample
 def test_the_schema_refuses_what_the_codec_refuses(path: Path) -> None:
     """A schema that accepts everything would pass the test above."""
     for broken in mutilations(message(path)):
-        assert not jsonschema.Draft202012Validator(SCHEMAS[type_of_file(path)]).is_valid(broken)
+        assert not validator(type_of_file(path)).is_valid(broken)
         with pytest.raises(codec.UndecodableError):
             codec.decode(json.dumps(broken).encode())
 

@@ -68,6 +68,7 @@ def test_a_module_of_kernels_imports_nothing_whose_change_would_go_unseen(
     assert imported <= {"__future__", "typing", "wharfinger.engine.machine_code"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "cases",
     [

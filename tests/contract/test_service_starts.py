@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-OURS_MAX = 104
+OURS_MAX = 105
 """Of our own modules, without those of single decision kinds. The relay, the feed (five of them),
 the origin of accepted events and what runs any service need most of them."""
 
@@ -18,6 +18,30 @@ import sys
 import wharfinger_publisher.__main__
 print(*sys.modules)
 """
+
+
+ALL = """
+import sys
+import wharfinger_cli.one
+print(*sys.modules)
+"""
+
+
+def test_without_a_joined_cluster_nothing_is_loaded_that_reads_or_writes_clusters() -> None:
+    run = subprocess.run([sys.executable, "-c", ALL], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert {"wharfinger_collector.app", "wharfinger_actuator.app"} <= loaded
+    assert (
+        not {
+            "wharfinger_collector.member",
+            "wharfinger_collector.hub",
+            "wharfinger_actuator.writer",
+            "wharfinger_actuator.hub",
+            "wharfinger_actuator.copier",
+            "wharfinger.manifests.model",
+        }
+        & loaded
+    )
 
 
 def test_the_publisher_loads_neither_stages_nor_engine() -> None:

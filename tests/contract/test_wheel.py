@@ -1,30 +1,53 @@
-"""What is shipped: one wheel with the library, every service, the types and the migrations."""
+"""What is shipped: one wheel with the library, every service, the types, the migrations and the
+examples; and what works after it was installed, with and without its extras."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import json
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from infra.release.installed import ROOT, build_wheel, install, run
+from packaging.requirements import Requirement
+from tests.patience import until
 
-ROOT = Path(__file__).parents[2]
+from wharfinger.runtime.extras import Extra, MissingExtraError, require
+
+NEEDS_AN_EXTRA = {
+    "wharfinger.history.plots",
+    "wharfinger.runtime.ledger.roles",
+    "wharfinger.runtime.ledger.schema",
+}
+"""They import a package of an extra at once; `require` is called before they are imported."""
+
+IMPORT_ALL = """
+import importlib, json, sys
+failed = {}
+for name in json.loads(sys.argv[1]):
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        failed[name] = str(error)
+print(json.dumps(failed))
+"""
 
 
 @pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    directory = tmp_path_factory.mktemp("dist")
-    build = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert build.returncode == 0, build.stderr
-    (wheel,) = directory.glob("*.whl")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def shipped(wheel: Path) -> set[str]:
     return set(zipfile.ZipFile(wheel).namelist())
+
+
+@pytest.fixture(scope="module")
+def plain(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an installation without extras."""
+    return install(wheel, tmp_path_factory.mktemp("plain") / "venv")
 
 
 def sources(root: Path, pattern: str = "*.py") -> set[str]:
@@ -50,6 +73,103 @@ def test_every_package_says_that_it_is_typed(shipped: set[str]) -> None:
     assert {f"{package}/py.typed" for package in packages | {"wharfinger"}} <= shipped
 
 
-def test_the_migrations_travel_with_the_library(shipped: set[str]) -> None:
-    assert {f"wharfinger/migrations/{name}" for name in sources(ROOT / "migrations")} <= shipped
-    assert any(name.startswith("wharfinger/migrations/versions/") for name in shipped)
+@pytest.mark.parametrize("folder", ["migrations", "examples"])
+def test_what_is_no_code_travels_with_the_library(folder: str, shipped: set[str]) -> None:
+    files = sources(ROOT / folder, "*.*")
+    assert len(files) > 10
+    assert {f"wharfinger/{folder}/{name}" for name in files} <= shipped
+
+
+def test_every_module_is_importable_without_extras(
+    plain: Path, shipped: set[str], tmp_path: Path
+) -> None:
+    """So the dependencies that are declared are all that a service needs."""
+    modules = sorted(
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name in shipped
+        if name.endswith(".py")
+        and not name.startswith(("wharfinger/migrations/", "wharfinger/examples/"))
+    )
+    done = run(plain, "-c", IMPORT_ALL, json.dumps(modules), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout).keys() == NEEDS_AN_EXTRA
+
+
+def test_an_installed_command_names_its_version(plain: Path, tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    done = run(plain, "-m", "wharfinger_cli", "--version", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert project["version"] in done.stdout
+
+
+def test_examples_are_copied_once(plain: Path, tmp_path: Path) -> None:
+    command = ("-m", "wharfinger_cli", "examples", "harbour")
+    assert run(plain, *command, cwd=tmp_path).returncode == 0
+    assert sources(tmp_path / "harbour", "*.*") == sources(ROOT / "examples", "*.*")
+    again = run(plain, *command, cwd=tmp_path)
+    assert again.returncode == 2
+    assert again.stderr == "wharfinger: harbour exists: expected a directory to be made\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        ("up", "local"),
+        ("migrate", "migrate"),
+        ("migrate --print-roles", "migrate"),
+        ("replay --with strategy=most-allocated --report page.html", "reports"),
+    ],
+)
+def test_a_missing_extra_is_one_line_with_the_remedy(
+    arguments: str, extra: Extra, plain: Path, tmp_path: Path
+) -> None:
+    own = {"WHARFINGER_KAFKA": "127.0.0.1:9", "WHARFINGER_DATABASE": "postgresql://127.0.0.1:9/w"}
+    done = run(
+        plain,
+        *("-m", "wharfinger_cli", *arguments.split()),
+        cwd=tmp_path,
+        **({} if extra == "local" else own),
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.endswith(f"install it with pip install 'wharfinger[{extra}]'\n")
+
+
+def test_a_package_that_is_installed_is_not_complained_about() -> None:
+    require("local", "json", "this test")
+    with pytest.raises(MissingExtraError, match="this test needs no_such_package: "):
+        require("local", "no_such_package", "this test")
+
+
+def test_one_machine_gets_what_the_other_extras_have() -> None:
+    """`local` cannot name them: that would write this directory's path into the lock file."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    local = {str(Requirement(line)) for line in extras["local"]}
+    for extra in ("migrate", "reports"):
+        assert {str(Requirement(line)) for line in extras[extra]} <= local
+
+
+@pytest.mark.long
+@pytest.mark.integration
+def test_a_plane_runs_from_an_installed_wheel(
+    wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("local")
+    python = install(wheel, directory / "venv", "local")
+
+    def wharfinger(*arguments: str) -> str:
+        done = run(python, "-m", "wharfinger_cli", *arguments, cwd=directory)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    wharfinger("examples")
+    wharfinger("up", "--detach")
+    try:
+        for folder in ("fleet", "policies", "workloads"):
+            wharfinger("apply", "-f", f"examples/{folder}")
+        until(lambda: "bergen" in wharfinger("get", "bindings"))
+        assert "decided again" in wharfinger("replay")
+    finally:
+        wharfinger("down")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from random import Random
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 from tests.apps import a_context, running, standing_on, until
 from tests.counter import withdrawn
 from tests.loops import Acks, a_loop, a_stage, assert_each_once, loop_running, messages

@@ -3,8 +3,12 @@ it is answered the same later."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +25,6 @@ from tests.scenarios.fleet_plane import DYNAMIC
 from tests.told_plane import ToldPlane, a_binding, a_cluster, a_policy, nodes
 
 from wharfinger.domain.placement import Placement
-from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.plane import Plane, write_plane
 from wharfinger_api.access import RULES, Role
 from wharfinger_api.app import create
@@ -68,8 +71,8 @@ async def _filled(url: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def database(backend: Backend, migrated_database: str) -> Iterator[str]:
-    with fresh_database(backend.database_url, template=migrated_database) as url:
+def database(database_server: str, migrated_database: str) -> Iterator[str]:
+    with fresh_database(database_server, template=migrated_database) as url:
         in_a_loop(lambda: _filled(url))
         yield url
 
@@ -81,9 +84,9 @@ async def api(database: str) -> AsyncIterator[ApiUnderTest]:
 
 
 async def test_what_was_answered_is_answered_the_same_for_that_time(
-    backend: Backend, migrated_database: str
+    database_server: str, migrated_database: str
 ) -> None:
-    with fresh_database(backend.database_url, template=migrated_database) as url:
+    with fresh_database(database_server, template=migrated_database) as url:
         plane = await lived(url)
         async with serving(url) as api:
             viewer = await api.as_("viewer")
@@ -182,10 +185,17 @@ async def test_a_wrong_request_is_one_line(
 # --- who may what
 
 
+POLICIES = {WEB: "by-room", LEDGER: "by-room", ABSENT: "absent"}
+"""Binding -> a policy of its namespace. Bank's policy is there, the absent one is not."""
+
+
 def concrete(path: str, binding: str = WEB) -> str:
+    """With names: those of a binding, or of the policy beside it."""
     namespace, name = binding.split("/")
+    if "{kind}" in path:
+        path, name = path.replace("{kind}", "PropagationPolicy"), POLICIES[binding]
     found = path.replace("{namespace}", namespace).replace("{name}", name)
-    return found.replace("{decision}", str(uuid4())).replace("{token}", str(uuid4()))
+    return re.sub(r"\{\w+\}", lambda _: str(uuid4()), found)
 
 
 POD = """\
@@ -201,9 +211,17 @@ BODIES: dict[tuple[str, str], object] = {
     ("POST", "/v1/apply"): SHOPS,
     ("POST", "/v1/delete"): SHOPS,
     ("POST", "/v1/bindings/{namespace}/{name}/scale"): {"replicas": 6},  # as it is
+    ("PUT", "/v1/bindings/{namespace}/{name}"): {"text": POD},
+    ("PUT", "/v1/policies/{kind}/{namespace}/{name}"): {"text": POD},
     ("POST", "/v1/drain"): {"what": "nothing"},
     ("POST", "/v1/undrain"): {"what": "nothing"},
+    ("POST", "/v1/barrier"): {"facts": [{"topic": "wharfinger.bindings", "key": "nothing"}]},
     ("POST", "/v1/facts"): {"events": [{"type": "nothing"}]},
+    ("POST", "/v1/plans"): {"kind": "manifests"},
+    ("POST", "/v1/plans/{plan}/apply"): {},
+    ("POST", "/v1/webhooks"): {"name": "x", "url": "https://10.0.0.1/"},
+    ("PUT", "/v1/webhooks/{webhook}"): {"name": "x", "url": "https://10.0.0.1/"},
+    ("POST", "/v1/webhooks/{webhook}/redeliver"): {"dead": True},
 }
 """A body for each operation that takes one, about namespace `shop`."""
 
@@ -215,11 +233,12 @@ OPERATIONS: dict[tuple[str, str], dict[str, Any]] = {
 SCOPES: dict[str, tuple[str, ...]] = {"all": (), "own": ("shop",), "other": ("bank",)}
 
 
-def expected(operation: dict[str, Any], role: Role, scope: str) -> bool:
+def expected(method: str, operation: dict[str, Any], role: Role, scope: str) -> bool:
     """Whether the door is open; what lies behind it is looked at by other tests."""
     if role not in operation["x-roles"]:
         return False
-    return operation["x-namespaced"] or scope == "all" or role is Role.AUDITOR
+    reads_all = method == "GET" and role is Role.AUDITOR
+    return operation["x-namespaced"] or scope == "all" or reads_all
 
 
 def test_the_roles_are_those_of_the_specification() -> None:
@@ -235,18 +254,30 @@ def test_the_roles_are_those_of_the_specification() -> None:
         for place, found in OPERATIONS.items()
         if place[0] == "GET" and found["x-roles"] and place not in own | access
     }
-    assert of_role[Role.VIEWER] == own | reads
+    plans = {
+        ("POST", "/v1/plans"),
+        ("POST", "/v1/operations/{operation}/cancel"),
+        ("POST", "/v1/barrier"),
+    }
+    hooks = {place for place in OPERATIONS if place[1].startswith("/v1/webhooks")}
+    assert of_role[Role.VIEWER] == own | reads | plans | hooks
     changes = {
         ("POST", "/v1/apply"),
         ("POST", "/v1/delete"),
         ("POST", "/v1/bindings/{namespace}/{name}/scale"),
+        ("PUT", "/v1/bindings/{namespace}/{name}"),
+        ("DELETE", "/v1/bindings/{namespace}/{name}"),
+        ("PUT", "/v1/policies/{kind}/{namespace}/{name}"),
+        ("DELETE", "/v1/policies/{kind}/{namespace}/{name}"),
         ("POST", "/v1/drain"),
         ("POST", "/v1/undrain"),
+        ("POST", "/v1/plans/{plan}/apply"),
     }
-    assert of_role[Role.OPERATOR] == own | reads | changes
-    assert of_role[Role.AUDITOR] == own | reads | access
+    assert of_role[Role.OPERATOR] == own | reads | plans | hooks | changes
+    assert of_role[Role.AUDITOR] == own | reads | plans | hooks | access
     assert of_role[Role.SERVICE] == own | {("POST", "/v1/facts")}
-    assert of_role[Role.ADMIN] == own | access
+    seen = {place for place in hooks if place[0] in ("GET", "DELETE")}
+    assert of_role[Role.ADMIN] == own | access | seen
     open_to_all = {place for place, found in OPERATIONS.items() if not found["x-roles"]}
     assert {place for place in open_to_all if place[0] != "GET"} == {("POST", "/v1/login")}
     assert {place[1] for place in open_to_all if place[0] == "GET"} == {
@@ -284,7 +315,7 @@ async def test_every_operation_is_open_to_its_roles_and_scopes_and_closed_to_oth
                 "of yours" in answer.text or "for that namespace" in answer.text
             )
             is_open = answer.status_code != 403 or behind
-            assert is_open == expected(operation, role, scope), case
+            assert is_open == expected(method, operation, role, scope), case
             assert answer.status_code not in (401, 429), case
             assert answer.status_code < 500, case
 
@@ -296,11 +327,28 @@ async def test_anothers_binding_is_scaled_as_one_that_is_not_there(api: ApiUnder
         return await tenant.send("POST", f"/v1/bindings/{binding}/scale", {"replicas": 6})
 
     own, other, absent = await asked(WEB), await asked(LEDGER), await asked(ABSENT)
-    assert own.json() == {"subject": WEB, "result": "unchanged", "position": None}
+    facts = [{"topic": "wharfinger.bindings", "key": WEB}]
+    unchanged = {"subject": WEB, "result": "unchanged", "position": None}
+    assert own.json() == {**unchanged, "facts": facts, "leaving": []}
     assert other.status_code == absent.status_code == 404
     assert without_name(other, LEDGER) == without_name(absent, ABSENT)
     drained = await tenant.send("POST", "/v1/drain", {"what": "oslo"})
     assert (drained.status_code, (await tenant.get("/v1/nodes")).status_code) == (403, 200)
+
+
+async def test_anothers_change_is_waited_for_as_one_that_is_not_there(api: ApiUnderTest) -> None:
+    tenant = await api.as_("viewer", namespaces=["shop"])
+
+    async def asked(key: str, topic: str = "wharfinger.bindings") -> httpx.Response:
+        return await tenant.send("POST", "/v1/barrier", {"facts": [{"topic": topic, "key": key}]})
+
+    own, other, absent = await asked(WEB), await asked(LEDGER), await asked(ABSENT)
+    assert (own.status_code, own.json()["bindings"]) == (200, 1)
+    assert other.status_code == absent.status_code == 404
+    assert without_name(other, LEDGER) == without_name(absent, ABSENT)
+    assert (await asked("oslo", "wharfinger.clusters")).status_code == 404
+    named = {"facts": [{"topic": "wharfinger.bindings", "key": WEB}], "bindings": [LEDGER]}
+    assert (await tenant.send("POST", "/v1/barrier", named)).json()["bindings"] == 1
 
 
 async def test_changes_are_held_to_the_namespaces_of_the_token(api: ApiUnderTest) -> None:
@@ -334,8 +382,17 @@ async def test_reads_of_every_operation_tell_nothing_of_others(api: ApiUnderTest
         absent = await tenant.get(concrete(path, ABSENT))
         assert (await auditor.get(concrete(path, LEDGER))).status_code == 200, path
         assert other.status_code == absent.status_code == 404, path
-        assert without_name(other, LEDGER) == without_name(absent, ABSENT), path
+        assert without_name(other, named(path, LEDGER)) == (
+            without_name(absent, named(path, ABSENT))
+        ), path
         assert set(other.headers) == set(absent.headers), path
+
+
+def named(path: str, binding: str) -> str:
+    """The name that an answer says."""
+    if "{kind}" not in path:
+        return binding
+    return f"PropagationPolicy/{binding.split('/')[0]}/{POLICIES[binding]}"
 
 
 def without_name(answer: httpx.Response, name: str) -> str:
@@ -345,7 +402,7 @@ def without_name(answer: httpx.Response, name: str) -> str:
 
 async def test_anothers_token_is_revoked_as_one_that_is_not_there(api: ApiUnderTest) -> None:
     admin = await api.as_("admin", name="root")
-    made = (await admin.send("POST", "/v1/tokens", {"name": "x", "roles": ["viewer"]})).json()
+    made = (await admin.send("POST", "/v1/tokens", {"name": "hers", "roles": ["viewer"]})).json()
     for role in set(Role) - {Role.ADMIN}:
         client = await api.as_(role, name=f"not-root-{role}")
         theirs = await client.send("DELETE", f"/v1/tokens/{made['id']}")
@@ -432,6 +489,30 @@ async def test_nobody_gives_what_they_do_not_have(api: ApiUnderTest) -> None:
     operator = Client(api.http, made.json()["secret"])
     assert (await operator.get("/v1/bindings")).status_code == 200
     assert (await admin.get("/v1/bindings")).status_code == 403
+
+
+async def test_two_valid_tokens_never_have_one_name(
+    api: ApiUnderTest, database: str, capsys: Capture
+) -> None:
+    admin = await api.as_("admin")
+
+    async def asked() -> httpx.Response:
+        return await admin.send("POST", "/v1/tokens", {"name": "twin", "roles": ["viewer"]})
+
+    at_once = await asyncio.gather(*[asked() for _ in range(5)])
+    (made,) = [answer for answer in at_once if answer.status_code == 201]
+    for refused in at_once:
+        assert refused is made or refused.status_code == 409
+    taken = "a token named twin is valid already: revoke it, or choose another name"
+    assert (await asked()).json()["detail"] == f"name: {taken}"
+
+    command = ["token", "create", "twin", "--role", "viewer"]
+    there = {"WHARFINGER_DATABASE": database}
+    code, out, said = await asyncio.to_thread(printed, capsys, command, there)
+    assert (code, out, said) == (2, "", f"wharfinger: {taken}\n")
+    assert (await admin.send("DELETE", f"/v1/tokens/{made.json()['id']}")).status_code == 204
+    assert (await asyncio.to_thread(printed, capsys, command, there))[0] == 0
+    assert (await asked()).status_code == 409
 
 
 async def test_a_revoked_token_is_refused(api: ApiUnderTest) -> None:
@@ -589,6 +670,63 @@ def served(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         token_file.touch(0o600)
         token_file.write_text(secret + "\n")
         yield server, token_file
+
+
+def completed(typed: str, **environment: str) -> tuple[list[str], str]:
+    """What a shell is given for the last word of the line; and what would be in its way."""
+    words = f"wharfinger {typed}"
+    done = subprocess.run(
+        [sys.executable, "-c", "from wharfinger_cli.__main__ import program; program()"],
+        env={
+            **{k: v for k, v in os.environ.items() if not k.startswith("WHARFINGER_")},
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "_WHARFINGER_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.split(), done.stderr
+
+
+@pytest.mark.long
+def test_names_are_completed_from_the_database_and_over_a_server(
+    database: str, served: tuple[str, Path]
+) -> None:
+    server, token_file = served
+    there = {"WHARFINGER_SERVER": server, "WHARFINGER_TOKEN_FILE": str(token_file)}
+    for way in ({"WHARFINGER_DATABASE": database}, there):
+        assert completed("explain shop/w", **way) == ([WEB], "")
+        assert completed("get bindings bank/", **way) == ([LEDGER], "")
+        (cluster,) = completed("drain osl", **way)[0]
+        assert cluster == "oslo"
+        assert completed("get cl osl", **way)[0] == completed("plan drain osl", **way)[0]
+        assert completed("drain oslo/", **way)[0] == ["oslo/o1", "oslo/o2"]
+        assert completed("get no b", **way)[0] == ["b1", "b2"]
+        assert completed("undrain b", **way)[0] == ["b1", "b2", "bergen"]
+        assert completed("get b --cluster osl", **way)[0] == ["oslo"]
+        assert completed("history nothing-begins-so", **way) == ([], "")
+    assert completed("get clu") == (["clusters"], "")
+
+
+def test_where_the_plane_is_away_nothing_is_completed_and_nothing_said(
+    tmp_path: Path, served: tuple[str, Path]
+) -> None:
+    wrong = tmp_path / "token"
+    wrong.touch(0o600)
+    wrong.write_text("whf_of_no_one")
+    for way in (
+        {"WHARFINGER_DATA_DIR": str(tmp_path)},
+        {"WHARFINGER_DATABASE": "postgresql://postgres@127.0.0.1:1/nowhere"},
+        {"WHARFINGER_DATABASE": "nonsense"},
+        {"WHARFINGER_SERVER": "http://127.0.0.1:1", "WHARFINGER_TOKEN_FILE": str(wrong)},
+        {"WHARFINGER_SERVER": served[0], "WHARFINGER_TOKEN_FILE": str(wrong)},
+        {"WHARFINGER_SERVER": served[0]},
+    ):
+        assert completed("explain shop/w", **way) == ([], ""), way
 
 
 def test_a_command_that_asks_too_often_waits_for_its_answer(

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from pathlib import Path
 
+import httpx
 import pytest
 import pytest_asyncio
 from tests.api import ApiUnderTest, Client, in_a_thread, serving
@@ -15,11 +18,15 @@ from tests.backends import fresh_database, in_a_loop
 from tests.integration.test_api import WEB, printed
 from tests.told_plane import ToldPlane, a_cluster, nodes
 
+from wharfinger.answers.facts import LatestFacts
+from wharfinger.answers.upkeep import scaled, tell
+from wharfinger.events.accepted import Accepted
 from wharfinger.events.origin import origin_plain
 from wharfinger.events.streams import INTAKE
-from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.believed_sources import ALL_BELIEVED, BelievedSources
 from wharfinger.runtime.ledger import Ledger, audit_verify
 from wharfinger.runtime.ledger.feed_writer import FeedAppender
+from wharfinger_cli import instance_types, remote_facts
 
 Capture = pytest.CaptureFixture[str]
 
@@ -65,8 +72,8 @@ async def _filled(url: str) -> None:
 
 
 @pytest.fixture
-def url(backend: Backend, migrated_database: str) -> Iterator[str]:
-    with fresh_database(backend.database_url, template=migrated_database) as found:
+def url(database_server: str, migrated_database: str) -> Iterator[str]:
+    with fresh_database(database_server, template=migrated_database) as found:
         in_a_loop(lambda: _filled(found))
         yield found
 
@@ -193,6 +200,213 @@ async def test_a_request_under_a_key_is_carried_out_once(api: ApiUnderTest) -> N
     assert used.status_code == 200  # nothing was changed under it
 
 
+async def test_one_binding_is_put_and_deleted_as_it_was_seen(api: ApiUnderTest) -> None:
+    client = await api.as_("operator", namespaces=["shop"], name="ops")
+    await client.send("POST", "/v1/apply", body(POLICY.format(namespace="shop")))
+    path = f"/v1/bindings/{WEB}"
+
+    async def put(replicas: int = 2, name: str = "web", **headers: str) -> httpx.Response:
+        text = DEPLOYMENT.format(name=name, namespace="shop", replicas=replicas)
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        return await client.send("PUT", path, {"text": text}, **named)
+
+    async def etag() -> str:
+        return str((await client.get(path)).headers["etag"])
+
+    unsaid = await put()
+    assert (unsaid.status_code, unsaid.json()["type"]) == (428, "/problems/precondition-required")
+    assert unsaid.headers["content-type"] == "application/problem+json"
+    assert (await put(If_Match='"x"')).status_code == 412, "it is not there yet"
+    wrong = await put(name="other", If_None_Match="*")
+    assert (wrong.status_code, wrong.json()["detail"]) == (
+        400,
+        f"text: expected what becomes {WEB}, got shop/other-deployment",
+    )
+    made = await put(If_None_Match="*")
+    assert (made.status_code, results(made.json())) == (200, {WEB: "created"})
+    assert (await put(If_None_Match="*")).status_code == 412
+
+    seen = await etag()
+    both = await asyncio.gather(put(5, If_Match=seen), put(6, If_Match=seen))
+    assert sorted(answer.status_code for answer in both) == [200, 412]
+    stale = await put(7, If_Match=seen)
+    assert (stale.status_code, stale.json()["expected"]) == (412, seen)
+    assert stale.json()["found"] == await etag()
+
+    assert (await client.send("DELETE", path)).status_code == 428
+    refused = await client.send("DELETE", path, **{"If-Match": seen})
+    assert refused.status_code == 412
+    other = await api.as_("operator", namespaces=["bank"], name="bank")
+    assert (await other.send("DELETE", path, **{"If-Match": "*"})).status_code == 404
+    hidden = await other.send("PUT", path, {"text": "a: b"}, **{"If-Match": "*"})
+    assert hidden.status_code == 403
+    gone = await client.send("DELETE", path, **{"If-Match": await etag()})
+    assert (gone.status_code, gone.json()["subject"], gone.json()["result"]) == (
+        200,
+        WEB,
+        "changed",
+    )
+    assert (await client.send("DELETE", path, **{"If-Match": "*"})).status_code == 404
+
+
+async def test_between_look_and_change_nothing_of_others_is_lost(api: ApiUnderTest) -> None:
+    """Beside requests with `If-Match` others apply and scale. What a request has changed directly
+    follows what it saw."""
+    client = await api.as_("operator", namespaces=["shop"], name="ops")
+    await client.send("POST", "/v1/apply", body(POLICY.format(namespace="shop")))
+    path, writers, turns = f"/v1/bindings/{WEB}", 4, 6
+
+    def manifest(replicas: int) -> str:
+        return DEPLOYMENT.format(name="web", namespace="shop", replicas=replicas)
+
+    await client.send("POST", "/v1/apply", body(manifest(1)))
+    told: dict[int, int] = {}
+    refused = 0
+
+    async def as_seen(writer: int) -> None:
+        nonlocal refused
+        for turn in range(turns):
+            found = await client.get(path)
+            wanted = 100 * (writer + 1) + turn
+            headers = {"If-Match": str(found.headers["etag"])}
+            answer = await client.send("PUT", path, {"text": manifest(wanted)}, **headers)
+            assert answer.status_code in (200, 412), answer.text
+            if answer.status_code == 200:
+                told[wanted] = found.json()["replicas"]
+            refused += answer.status_code == 412
+
+    async def without() -> None:
+        for turn in range(turns):
+            await client.send("POST", "/v1/apply", body(manifest(1000 + turn)))
+
+    await asyncio.gather(*(as_seen(writer) for writer in range(writers)), without())
+    known = [
+        binding.replicas
+        async for recorded in Ledger(api.past.present).recorded_rounds(INTAKE)
+        for event in recorded.events
+        if (binding := getattr(event.data, "binding", None)) is not None and binding.name == WEB
+    ]
+    assert len(known) == 1 + turns + len(told)
+    before = {now: previous for previous, now in pairwise(known)}
+    assert {wanted: before[wanted] for wanted in told} == told
+    assert refused == writers * turns - len(told)
+
+
+async def test_what_is_made_of_what_is_known_is_made_again_where_others_were_first(
+    api: ApiUnderTest,
+) -> None:
+    client = await api.as_("operator", namespaces=["shop"], name="ops")
+    manifests = (
+        POLICY.format(namespace="shop"),
+        DEPLOYMENT.format(name="web", namespace="shop", replicas=1),
+    )
+    for text in manifests:
+        await client.send("POST", "/v1/apply", body(text))
+    ledger, many = Ledger(api.past.present), 6
+
+    def one_more(known: LatestFacts) -> Accepted:
+        (spec,) = known.bindings
+        return scaled(known, WEB, spec.replicas + 1)
+
+    found = await asyncio.gather(*(tell(ledger, one_more) for _ in range(many)))
+    assert {one.result for one in found} == {"changed"}
+    assert (await client.get(f"/v1/bindings/{WEB}")).json()["replicas"] == 1 + many
+
+
+async def test_one_policy_is_put_and_deleted_as_it_was_seen(api: ApiUnderTest) -> None:
+    client = await api.as_("operator", namespaces=["shop"], name="ops")
+    path = "/v1/policies/PropagationPolicy/shop/all"
+    text = POLICY.format(namespace="shop")
+    duplicated = text.replace("replicaSchedulingType: Divided", "replicaSchedulingType: Duplicated")
+
+    async def put(text: str = text, path: str = path, **headers: str) -> httpx.Response:
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        return await client.send("PUT", path, {"text": text}, **named)
+
+    async def etag() -> str:
+        return str((await client.get(path)).headers["etag"])
+
+    assert (await client.get(path)).status_code == 404
+    assert (await put()).status_code == 428
+    assert (await put(If_Match='"x"')).status_code == 412, "it is not there yet"
+    before = await accepted(api)
+    for other in (
+        DEPLOYMENT.format(name="web", namespace="shop", replicas=1),
+        text.replace("name: all", "name: other"),
+        manifests(),
+    ):
+        wrong = await put(other, If_None_Match="*")
+        assert wrong.status_code == 400, wrong.text
+    assert await accepted(api) == before
+    made = await put(If_None_Match="*")
+    assert results(made.json()) == {"PropagationPolicy/shop/all": "created"}, made.text
+    seen = await etag()
+    await client.send("POST", "/v1/apply", body(manifests()))
+    assert await etag() == seen, "a binding of it changes nothing"
+
+    both = await asyncio.gather(put(duplicated, If_Match=seen), put(duplicated, If_Match=seen))
+    assert sorted(answer.status_code for answer in both) == [200, 412]
+    done = next(answer for answer in both if answer.status_code == 200)
+    assert results(done.json()) == {"PropagationPolicy/shop/all": "changed", WEB: "changed"}
+    stale = await put(If_Match=seen)
+    assert (stale.status_code, stale.json()["found"]) == (412, await etag())
+
+    assert (await client.send("DELETE", path)).status_code == 428
+    assert (await client.send("DELETE", path, **{"If-Match": seen})).status_code == 412
+    bank = await api.as_("operator", namespaces=["bank"], name="bank")
+    assert (await bank.get(path)).status_code == 404
+    assert (await bank.send("DELETE", path, **{"If-Match": "*"})).status_code == 404
+    assert (await bank.send("PUT", path, {"text": text}, **{"If-Match": "*"})).status_code == 403
+    gone = await client.send("DELETE", path, **{"If-Match": await etag()})
+    assert results(gone.json()) == {"PropagationPolicy/shop/all": "deleted"}
+    assert (await client.send("DELETE", path, **{"If-Match": "*"})).status_code == 404
+
+
+async def test_a_policy_that_is_deleted_leaves_its_bindings_to_the_next(api: ApiUnderTest) -> None:
+    client = await api.as_("operator")
+    cluster_wide = POLICY.format(namespace="x").replace(
+        "PropagationPolicy", "ClusterPropagationPolicy"
+    )
+    cluster_wide = cluster_wide.replace("name: all, namespace: x", "name: everywhere")
+    await client.send("POST", "/v1/apply", body(cluster_wide + "---\n" + manifests()))
+    path = "/v1/policies/ClusterPropagationPolicy/-/everywhere"
+    assert (await client.get(path)).json()["key"] == "ClusterPropagationPolicy//everywhere"
+    tenant = await api.as_("operator", namespaces=["shop"], name="tenant")
+    assert (await tenant.get(path)).status_code == 200, "it holds for its bindings, too"
+    assert (await tenant.send("DELETE", path, **{"If-Match": "*"})).status_code == 404
+    own = "/v1/policies/PropagationPolicy/shop/all"
+    tried = await tenant.send("DELETE", own, **{"If-Match": "*"})
+    assert results(tried.json()) == {"PropagationPolicy/shop/all": "deleted", WEB: "changed"}
+    found = (await client.get("/v1/policies?policy=everywhere")).json()["items"]
+    assert found[0]["bindings"] == 1
+
+
+async def test_a_policy_of_the_fleet_in_a_namespace_is_not_the_namespaces(
+    api: ApiUnderTest,
+) -> None:
+    """A fact may say a namespace that its kind does not have."""
+    tenant = await api.as_("operator", namespaces=["shop"])
+    before = await accepted(api)
+    for kind in ("ClusterPropagationPolicy", "InstanceTypes", "NodePool", "RebalancePolicy"):
+        for type_, data in (
+            ("applied", {"policy": {"kind": kind, "name": "all", "namespace": "shop"}}),
+            ("removed", {"kind": kind, "name": "all", "namespace": "shop"}),
+        ):
+            event = {
+                "specversion": "1.0",
+                "id": "1",
+                "source": "/x",
+                "type": f"io.wharfinger.policy.{type_}.v1",
+                "subject": "x",
+                "time": "2026-01-01T00:00:00Z",
+                "datacontenttype": "application/json",
+                "data": data,
+            }
+            answer = await tenant.send("POST", "/v1/apply", {"events": [event]})
+            assert (answer.status_code, "all namespaces" in answer.text) == (403, True), answer.text
+    assert await accepted(api) == before
+
+
 async def test_a_service_tells_facts_of_its_sources_once(api: ApiUnderTest) -> None:
     from wharfinger.runtime.ledger.tokens import make_token
 
@@ -219,6 +433,10 @@ async def test_a_service_tells_facts_of_its_sources_once(api: ApiUnderTest) -> N
     before = await accepted(api)
     refused = await service.send("POST", "/v1/facts", {"events": [{**event, "id": "a3"}, stranger]})
     assert refused.status_code == 403
+    api.api.believed = BelievedSources.parse("/agents/=wharfinger.bindings")
+    unlisted = await service.send("POST", "/v1/facts", {"events": [{**event, "id": "a5"}]})
+    assert (unlisted.status_code, "/agents/1; expected one of" in unlisted.text) == (403, True)
+    api.api.believed = ALL_BELIEVED
     decision = {**event, "id": "a4", "type": "io.wharfinger.schedule.decided.v1"}
     assert (await service.send("POST", "/v1/facts", {"events": [decision]})).status_code == 400
     assert await accepted(api) == before
@@ -250,7 +468,7 @@ async def test_a_reader_sees_its_own_writes(api: ApiUnderTest) -> None:
 
 
 def test_apply_and_delete_print_the_same_over_a_server(
-    backend: Backend, migrated_database: str, url: str, tmp_path: Path, capsys: Capture
+    database_server: str, migrated_database: str, url: str, tmp_path: Path, capsys: Capture
 ) -> None:
     files = {
         "good.yaml": manifests(),
@@ -268,6 +486,13 @@ def test_apply_and_delete_print_the_same_over_a_server(
         ["apply", "--strict", "-f", "skipped.yaml"],
         ["apply", "-f", "wrong.yaml"],
         ["apply", "-f", "absent.yaml"],
+        # without services nothing is read, and the feed gives no positions
+        ["apply", "-f", "good.yaml", "--wait", "--timeout", "1s"],
+        ["scale", WEB, "4", "--wait=placed", "--timeout", "0s", "-o", "json"],
+        ["undrain", "oslo", "--wait=accepted", "--timeout=0s"],
+        ["drain", "nothing", "--wait"],
+        ["apply", "-f", "good.yaml", "--wait=arrived"],
+        ["apply", "-f", "good.yaml", "--wait", "--timeout", "soon"],
         ["scale", WEB, "5", "--reason", "sale"],
         ["scale", WEB, "5", "-o", "json"],
         ["scale", "shop/nothing", "5"],
@@ -280,7 +505,7 @@ def test_apply_and_delete_print_the_same_over_a_server(
     ]
     token = tmp_path / "token"
     token.touch(0o600)
-    with fresh_database(backend.database_url, template=migrated_database) as other:
+    with fresh_database(database_server, template=migrated_database) as other:
         in_a_loop(lambda: _filled(other))
         with in_a_thread(url, "operator") as (server, secret), pytest.MonkeyPatch.context() as at:
             at.chdir(tmp_path)
@@ -290,3 +515,86 @@ def test_apply_and_delete_print_the_same_over_a_server(
                 there = printed(capsys, ["--server", server, "--token-file", str(token), *step], {})
                 assert there == here, step
                 assert json.dumps(here[1:]) != '["", ""]'
+                if "--wait" in " ".join(step) and "nothing" not in step:
+                    assert here[0] == 2, "the time is over, or it is no wait"
+
+
+TYPES = """\
+instance_type,arch,cpu,memory,pods,zone,capacity_type,price_per_hour
+small-{n},amd64,2,4Gi,30,a,on-demand,0.1
+large-{n},amd64,8,16Gi,110,a,on-demand,0.4
+"""
+
+
+@pytest.mark.long
+def test_imports_and_generated_fleets_print_the_same_over_a_server(
+    database_server: str,
+    migrated_database: str,
+    url: str,
+    tmp_path: Path,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote_facts, "REQUEST_FACTS", 7)
+    monkeypatch.setattr(instance_types, "PART_BYTES", 300)
+    monkeypatch.setattr(remote_facts, "REQUEST_BYTES", 400)
+    (tmp_path / "nodes.csv").write_text(
+        "sn,cpu_milli,memory_mib,gpu,model\nn-0,32000,262144,2,T4\n"
+    )
+    (tmp_path / "pods.csv").write_text(
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time\n"
+        + "".join(f"p-{i},100,128,1,100,T4,{i}\n" for i in range(10))
+    )
+    (tmp_path / "types.csv").write_text(TYPES.format(n=1) + TYPES.format(n=2).partition("\n")[2])
+    (tmp_path / "fewer.csv").write_text(TYPES.format(n=1))
+    fleet = ["generate", "fleet", "--clusters=2", "--nodes=9", "--bindings=20", "--seed=3"]
+    openb = ["import", "openb", "--nodes=nodes.csv", "--pods=pods.csv", "--clusters=1"]
+    types = ["import", "instance-types"]
+    steps = [
+        [*fleet, "--apply", "-o", "json"],
+        [*fleet, "--apply"],
+        [*openb, "--rate=1000", "-o", "json"],
+        [*openb],
+        ["import", "openb", "--nodes=absent.csv", "--pods=pods.csv"],
+        [*types, "types.csv", "--name=aws", "-o", "json"],
+        [*types, "types.csv", "--name=aws", "-o", "name"],
+        [*types, "fewer.csv", "--name=aws"],
+        [*types, "--remove=aws", "-o", "json"],
+        [*types, "--remove=azure"],
+        [*types, "absent.csv"],
+        ["get", "bindings", "-o", "name"],
+        # without services nothing is read
+        [*fleet, "--apply", "--wait", "--timeout=0s", "-o", "json"],
+        [*types, "fewer.csv", "--name=aws", "--wait=accepted", "--timeout=0s"],
+    ]
+    token = tmp_path / "token"
+    token.touch(0o600)
+    with fresh_database(database_server, template=migrated_database) as other:
+        in_a_loop(lambda: _filled(other))
+        with in_a_thread(url, "operator") as (server, secret):
+            monkeypatch.chdir(tmp_path)
+            token.write_text(secret)
+            over = ["--server", server, "--token-file", str(token)]
+            for step in steps:
+                here = printed(capsys, step, {"WHARFINGER_DATABASE": other})
+                there = printed(capsys, [*over, *step], {})
+                assert without_seconds(there) == without_seconds(here), step
+                assert here[0] == codes(step), here
+        with in_a_thread(url, "viewer") as (server, secret):
+            token.write_text(secret)
+            over = ["--server", server, "--token-file", str(token)]
+            for step in steps[0], steps[2], steps[5]:
+                code, _, said = printed(capsys, [*over, *step], {})
+                assert code == 2
+                assert "POST /v1/apply is for operator" in said
+
+
+def without_seconds(printed: tuple[int, str, str]) -> tuple[int, str, str]:
+    code, out, err = printed
+    return code, re.sub(r"in \d+\.\d s|\"seconds\": [\d.]+", "", out), err
+
+
+def codes(step: list[str]) -> int:
+    if "--remove=azure" in step:
+        return 1
+    return 2 if "absent" in " ".join(step) or "--timeout=0s" in step else 0

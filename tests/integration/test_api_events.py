@@ -15,7 +15,6 @@ from tests.integration.test_api import BANK, SHOP, WEB, lived
 from tests.patience import PATIENCE_S
 from tests.told_plane import a_binding
 
-from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.ledger.feed_writer import FeedAppender
 
@@ -32,13 +31,13 @@ async def numbered(ledger: Ledger) -> None:
 
 
 @pytest.fixture(scope="module")
-def database(backend: Backend, migrated_database: str) -> Iterator[str]:
+def database(database_server: str, migrated_database: str) -> Iterator[str]:
     async def filled(url: str) -> None:
         plane = await lived(url)
         await numbered(plane.ledger)
         await plane.ledger.close()
 
-    with fresh_database(backend.database_url, template=migrated_database) as url:
+    with fresh_database(database_server, template=migrated_database) as url:
         in_a_loop(lambda: filled(url))
         yield url
 
@@ -159,8 +158,10 @@ async def test_a_tenant_reads_only_its_namespaces(database: str) -> None:
         assert asked.json() == []
 
 
-async def test_a_position_is_a_place_in_history(backend: Backend, migrated_database: str) -> None:
-    with fresh_database(backend.database_url, template=migrated_database) as url:
+async def test_a_position_is_a_place_in_history(
+    database_server: str, migrated_database: str
+) -> None:
+    with fresh_database(database_server, template=migrated_database) as url:
         plane = await lived(url)
         await numbered(plane.ledger)
         async with serving(url) as api:

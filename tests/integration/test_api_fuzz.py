@@ -19,7 +19,6 @@ from tests.hunting import examples
 from tests.integration.test_api import WEB, lived
 from tests.openapi import FROZEN
 
-from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger.tokens import ROLES
 
 pytestmark = pytest.mark.integration
@@ -46,8 +45,11 @@ def meant(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
     if "$ref" in schema:
         name = schema["$ref"].rsplit("/", 1)[1]
         return st.deferred(lambda: meant(DOCUMENT["components"]["schemas"][name]))
-    if "anyOf" in schema:
-        return st.one_of([meant(one) for one in schema["anyOf"]])
+    for several in ("anyOf", "oneOf"):
+        if several in schema:
+            return st.one_of([meant(one) for one in schema[several]])
+    if "const" in schema:
+        return st.just(schema["const"])
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
     match schema.get("type"):
@@ -100,11 +102,11 @@ def requests(draw: st.DrawFn) -> tuple[str, str, list[tuple[str, str]], Any]:
 
 
 @pytest.fixture(scope="module")
-def database(backend: Backend, migrated_database: str) -> Iterator[str]:
+def database(database_server: str, migrated_database: str) -> Iterator[str]:
     async def filled(url: str) -> None:
         await (await lived(url)).ledger.close()
 
-    with fresh_database(backend.database_url, template=migrated_database) as url:
+    with fresh_database(database_server, template=migrated_database) as url:
         in_a_loop(lambda: filled(url))
         yield url
 

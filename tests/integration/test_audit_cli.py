@@ -16,9 +16,10 @@ from tests.backends import fresh_database, in_a_loop
 from tests.counter import Writer, withdrawn
 
 from wharfinger.events.streams import BINDINGS
-from wharfinger.runtime.backends import Backend
+from wharfinger.history.checkpoint_store import store_at
 from wharfinger.runtime.ledger import Ledger, Submission
 from wharfinger_cli.__main__ import main
+from wharfinger_publisher.checkpoints import CheckpointLoop
 
 pytestmark = pytest.mark.integration
 
@@ -73,8 +74,8 @@ async def _fill(url: str, first: int) -> None:
 
 
 @pytest.fixture
-def other_plane(backend: Backend, migrated_database: str) -> Iterator[str]:
-    with fresh_database(backend.database_url, template=migrated_database) as url:
+def other_plane(database_server: str, migrated_database: str) -> Iterator[str]:
+    with fresh_database(database_server, template=migrated_database) as url:
         in_a_loop(lambda: _fill(url, 500))
         yield url
 
@@ -117,6 +118,7 @@ def test_a_key_is_made_once_and_for_its_owner_alone(cli: Cli) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_checkpoint_tells_what_the_database_itself_cannot(cli: Cli) -> None:
     key, public, early, late = (
         cli.home / name for name in ("key", "key.pub", "early.json", "late.json")
@@ -140,6 +142,34 @@ def test_a_checkpoint_tells_what_the_database_itself_cannot(cli: Cli) -> None:
     page = cli("audit", "verify", "--checkpoint", late, code=1)
     assert page.startswith("the history was changed: ")
     assert "missing: the stream ends at round 3" in page
+
+
+@pytest.mark.long
+def test_what_a_plane_has_shipped_is_one_option(cli: Cli) -> None:
+    key, public, out = (cli.home / name for name in ("key", "key.pub", "shipped"))
+    cli("audit", "key", key)
+    assert cli("audit", "verify", "--checkpoints", out, code=2) == (
+        f"{out}: No such file or directory"
+    )
+    out.touch()
+    assert cli("audit", "verify", "--checkpoints", out, code=2) == (
+        f"{out}: no checkpoint was shipped here"
+    )
+
+    async def ship(ledger: Ledger) -> None:
+        store = store_at(str(out), lambda: pytest.fail("asked for a topic only"))
+        assert await CheckpointLoop(ledger, store, key, 60.0, lambda: 7_000_000).ship() == 1
+
+    attack(cli, ship)
+    options = ("--checkpoints", out, "--public-key", public)
+    (shipped,) = cli.json("audit", "verify", *options)["shipped"]
+    assert (shipped["where"], shipped["checkpoints"]) == (str(out), 1)
+    assert "1 checkpoint in" in cli("audit", "verify", *options)
+    attack(cli, cut_off, "cluster/oslo", 3)
+    assert cli.json("audit", "verify")["ok"] is True
+    found = cli.json("audit", "verify", *options, code=1)["first_bad"]
+    assert (found["stream"], found["round"]) == ("cluster/oslo", 5)
+    assert "missing" in found["found"]
 
 
 def test_a_history_that_is_not_whole_is_not_signed(cli: Cli) -> None:
@@ -168,11 +198,11 @@ def test_a_checkpoint_of_another_plane_is_refused(cli: Cli, other_plane: str) ->
 
 
 def test_a_plane_without_a_history_has_nothing_to_sign(
-    cli: Cli, backend: Backend, migrated_database: str
+    cli: Cli, database_server: str, migrated_database: str
 ) -> None:
     key, out = cli.home / "key", cli.home / "checkpoint"
     cli("audit", "key", key)
-    with fresh_database(backend.database_url, template=migrated_database) as cli.url:
+    with fresh_database(database_server, template=migrated_database) as cli.url:
         assert "nothing was accepted yet" in cli(
             "audit", "checkpoint", "--key", key, "--out", out, code=2
         )
@@ -190,14 +220,14 @@ def test_files_that_are_no_use_are_named_in_one_line(cli: Cli) -> None:
     broken = cli.home / "broken"
     broken.write_bytes(body.replace(b'"round":5', b'"round":6', 1))
     newer = cli.home / "newer"
-    newer.write_bytes(body.replace(b'"version":1', b'"version":2'))
+    newer.write_bytes(body.replace(b'"version":1', b'"version":3'))
     missing = cli.home / "missing"
     for arguments, said in (
         (("verify", "--checkpoint", missing), f"{missing}: No such file or directory"),
         (("verify", "--checkpoint", cli.home), f"{cli.home}: Is a directory"),
         (("verify", "--checkpoint", key), f"{key}: expected a checkpoint: "),
         (("verify", "--checkpoint", broken), f"{broken}: the signature does not fit: "),
-        (("verify", "--checkpoint", newer), f"{newer}: a checkpoint of version 2; "),
+        (("verify", "--checkpoint", newer), f"{newer}: a checkpoint of version 3; "),
         (
             ("verify", "--checkpoint", out, "--public-key", key),
             f"{key}: expected an Ed25519 public key",
@@ -223,6 +253,7 @@ def test_a_topic_that_cannot_be_asked_is_named(cli: Cli) -> None:
     assert "kafka: not set" in cli("audit", "verify", "--topic", code=2)
 
 
+@pytest.mark.long
 def test_a_rewritten_stream_is_only_looked_for_where_it_was_asked_for(cli: Cli) -> None:
     key, out = cli.home / "key", cli.home / "checkpoint"
     cli("audit", "key", key)

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
-import pwd
 import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from tests.cli_plane import FLEET, WEB, Cli, a_fleet, environment, living
 from tests.patience import PATIENCE_S, until
-from tests.processes import lives
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.workload import ObjectRef
@@ -29,123 +26,14 @@ from wharfinger.events.codec import encode, made
 from wharfinger.events.dead_letters import MessageDeadLettered
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.streams import BINDINGS, DEAD_LETTERS
+from wharfinger.runtime.dead_letters import HELD_BACK
 from wharfinger.runtime.ledger import Ledger, Submission
 from wharfinger.runtime.plane import read_plane
 from wharfinger_client import Client, api
 
 pytestmark = pytest.mark.integration
 
-FLEET = (
-    "generate",
-    "fleet",
-    "--clusters",
-    "4",
-    "--nodes",
-    "40",
-    "--bindings",
-    "60",
-    "--seed",
-    "5",
-    "--apply",
-)
-
-WEB = """\
-apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: web, namespace: quay, annotations: {{wharfinger.io/placement: any}}}}
-spec:
-  replicas: {replicas}
-  selector: {{matchLabels: {{app: web}}}}
-  template:
-    metadata: {{labels: {{app: web}}}}
-    spec: {{containers: [{{name: web, image: web, resources: {{requests: {{cpu: 10m}}}}}}]}}
-"""
-
 LINE_KEYS = {"id", "stream", "seq", "type", "subject", "time", "data"}
-
-
-def environment() -> dict[str, str]:
-    plain = {
-        name: value for name, value in os.environ.items() if not name.startswith("WHARFINGER_")
-    }
-    return {
-        **plain,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "COLUMNS": "120",
-        "WHARFINGER_OWNER_PID": str(os.getpid()),
-    }
-
-
-class Cli:
-    """`wharfinger --data-dir ...`"""
-
-    def __init__(self, data_dir: Path) -> None:
-        self.data_dir = data_dir
-
-    def command(self, *arguments: str) -> list[str]:
-        return [
-            sys.executable,
-            "-m",
-            "wharfinger_cli",
-            "--data-dir",
-            str(self.data_dir),
-            *arguments,
-        ]
-
-    def run(self, *arguments: str, stdin: str = "", code: int = 0) -> str:
-        done = subprocess.run(
-            self.command(*arguments),
-            env=environment(),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert done.returncode == code, done.stderr + done.stdout
-        assert "Traceback" not in done.stderr
-        return done.stdout if code != 2 else done.stderr
-
-    def json(self, *arguments: str, stdin: str = "", code: int = 0) -> Any:
-        return json.loads(self.run(*arguments, "-o", "json", stdin=stdin, code=code))
-
-    def decisions(self, *arguments: str) -> list[dict[str, Any]]:
-        return [
-            json.loads(line)
-            for line in self.run("decisions", "-o", "json", *arguments).splitlines()
-        ]
-
-    def spawn(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.command(*arguments),
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def settle(self, bindings: int = 0) -> None:
-        """Until the fleet has a decision for each of so many bindings, no stream has moved for a
-        second and no service lags. On a busy machine records may lie on a topic for longer than
-        that before they are fetched."""
-        before, since = None, time.monotonic()
-
-        def calm() -> bool:
-            nonlocal before, since
-            status = self.json("status")
-            now = {name: head["hash"] for name, head in status["streams"].items()}
-            decided = status["streams"].get("fleet/0", {"seq": 0})["seq"]
-            if (
-                now != before
-                or decided < bindings
-                or not all(s["ready"] and s["lag"] == 0 for s in status["services"].values())
-            ):
-                before, since = now, time.monotonic()
-            return time.monotonic() - since > 1.0
-
-        until(calm)
-
 
 LOADED = """
 import json, sys
@@ -180,21 +68,10 @@ READING = (
 )
 
 
-def living(pids: Sequence[int]) -> list[int]:
-    return [p for p in pids if lives(p)]
-
-
 @pytest.fixture(scope="module")
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """A plane with a small fleet whose bindings have all been decided."""
-    cli = Cli(tmp_path_factory.mktemp("cli") / "plane")
-    try:
-        cli.run("up", "--detach")
-        cli.run(*FLEET)
-        cli.settle(int(FLEET[FLEET.index("--bindings") + 1]))
+    with a_fleet(tmp_path_factory.mktemp("cli") / "plane") as cli:
         yield cli
-    finally:
-        cli.run("down")
 
 
 def test_status_has_every_process_service_and_stream(cli: Cli) -> None:
@@ -384,6 +261,7 @@ def listening(program: str, **options: object) -> Iterator[Callable[[], None]]:
         process.communicate()
 
 
+@pytest.mark.long
 def test_the_consumers_of_the_examples_have_every_decision_once(cli: Cli, tmp_path: Path) -> None:
     """One is killed several times and goes on by another way each time; one reads Kafka alone."""
     cli.settle()
@@ -431,175 +309,6 @@ def test_the_consumers_of_the_examples_have_every_decision_once(cli: Cli, tmp_pa
     )
 
 
-def test_a_binding_is_scaled_and_a_cluster_is_drained_and_comes_back(cli: Cli) -> None:
-    item = next(i for i in cli.json("get", "b", "--state", "scheduled") if i["replicas"])
-    name, replicas = item["name"], item["replicas"]
-    for number, result in ((replicas + 1, "changed"), (replicas + 1, "unchanged")):
-        assert cli.json("scale", name, str(number)) == {"subject": name, "result": result}
-    assert cli.json("get", "b", name)[0]["replicas"] == replicas + 1
-    cli.run("scale", "atlantis/web", "2", code=1)
-    assert cli.json("scale", name, str(replicas))["result"] == "changed"
-    assert cli.json("drain", "bergen")["result"] == "changed"
-    assert [t["key"] for t in cli.json("get", "cl", "bergen")[0]["taints"]] == [
-        "wharfinger.io/drain"
-    ]
-    assert cli.json("undrain", "bergen")["result"] == "changed"
-    assert not cli.json("get", "cl", "bergen")[0].get("taints")
-    cli.run("drain", "atlantis", code=1)
-    assert cli.run("logs", "supervisor", "--lines", "3").count("\n") == 3
-    cli.run("logs", "atlantis", code=1)
-    cli.settle()
-
-
-def test_a_change_taken_back_is_a_change(cli: Cli) -> None:
-    def replicas() -> int:
-        (binding,) = cli.json("get", "bindings", "quay/web-deployment")
-        return int(binding["replicas"])
-
-    for number, result in ((2, "created"), (3, "changed"), (2, "changed")):
-        said = cli.json("apply", "-f", "-", stdin=WEB.format(replicas=number))
-        assert (said["accepted"], said["unchanged"]) == (1, 0)
-        assert [o["result"] for o in said["objects"]] == [result]
-        assert replicas() == number
-    assert cli.json("apply", "-f", "-", stdin=WEB.format(replicas=2))["accepted"] == 0
-    assert cli.json("delete", "-f", "-", stdin=WEB.format(replicas=2))["accepted"] == 1
-    cli.run("get", "bindings", "quay/web-deployment", code=1)
-    assert cli.json("apply", "-f", "-", stdin=WEB.format(replicas=2))["accepted"] == 1
-    assert replicas() == 2
-
-    def decided_last() -> bool:
-        rows = [
-            d for d in cli.decisions("--stream", "fleet") if d["subject"] == "quay/web-deployment"
-        ]
-        return bool(rows) and sum(t["replicas"] for t in rows[-1]["data"].get("targets", ())) == 2
-
-    until(decided_last)
-
-
-def test_a_change_names_the_systems_user_the_reason_and_the_revision(cli: Cli) -> None:
-    user = f"unix:{pwd.getpwuid(os.getuid()).pw_name}"
-    other = WEB.replace("name: web", "name: asked-for")
-    cli.run(
-        "apply",
-        "-f",
-        "-",
-        "--reason",
-        "the fair",
-        "--revision",
-        "9f3c1d2",
-        stdin=other.format(replicas=1),
-    )
-    name = "quay/asked-for-deployment"
-    until(lambda: any(d["subject"] == name for d in cli.decisions("--stream", "fleet")))
-    cause = cli.json("history", name)["decisions"][0]["because"]
-    assert (cause["authtype"], cause["authid"]) == ("user", user)
-    assert (cause["changereason"], cause["changerevision"]) == ("the fair", "9f3c1d2")
-    assert f"by {user} (the fair, 9f3c1d2)" in cli.run("lineage", name)
-    # before the command, where it serves every command; and the environment does not name the user
-    cli.run("--reason", "it is over", "delete", "-f", "-", stdin=other.format(replicas=1))
-    until(lambda: "it is over" in cli.run("history", name))
-
-
-def test_a_reason_that_cannot_be_recorded_is_one_line_and_changes_nothing(cli: Cli) -> None:
-    before = cli.json("status")["streams"]["intake"]
-    for option in ("--reason", "--revision"):
-        said = cli.run("apply", "-f", "-", option, "a\nb", stdin=WEB.format(replicas=9), code=2)
-        assert said.startswith(f"wharfinger: {option}: expected one line of at most 500 characters")
-        assert len(said.splitlines()) == 1
-    assert cli.json("status")["streams"]["intake"] == before
-
-
-def test_one_mistake_and_nothing_is_accepted(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "good.yaml").write_text(WEB.format(replicas=7))
-    (tmp_path / "orphan.yaml").write_text(
-        WEB.format(replicas=1)
-        .replace("annotations: {wharfinger.io/placement: any}", "labels: {}")
-        .replace("quay", "void")
-    )
-    before = cli.json("status")["streams"]["intake"]
-    said = cli.run("apply", "--strict", "-f", str(tmp_path), code=2)
-    assert said.startswith(f"wharfinger: {tmp_path}/orphan.yaml:")
-    said = cli.run("plan", "--strict", "-f", str(tmp_path), code=2)
-    assert said.startswith(f"wharfinger: {tmp_path}/orphan.yaml:")
-    assert cli.json("status")["streams"]["intake"] == before
-
-
-def test_what_no_policy_selects_is_skipped_and_named_once(cli: Cli, tmp_path: Path) -> None:
-    widget = "apiVersion: example.org/v1\nkind: Widget\nmetadata: {name: NAME, namespace: quay}\n"
-    anywhere = widget.replace("quay", "quay, annotations: {wharfinger.io/placement: any}")
-    texts = [widget.replace("NAME", name) for name in ("a", "b")] + [anywhere.replace("NAME", "c")]
-    (tmp_path / "widgets.yaml").write_text("---\n".join(texts))
-    said = cli.json("apply", "-f", str(tmp_path))
-    assert said["accepted"] == 1
-    assert said["skipped"] == [
-        {
-            "api_version": "example.org/v1",
-            "kind": "Widget",
-            "count": 2,
-            "why": "no policy selects them",
-        }
-    ]
-    until(lambda: any(d["subject"] == "quay/c-widget" for d in cli.decisions("--stream", "fleet")))
-
-
-def test_generated_events_can_be_applied_from_a_file(cli: Cli, tmp_path: Path) -> None:
-    events = tmp_path / "fleet.jsonl"
-    cli.run(*FLEET[:-1], "--out", str(events))
-    said = cli.json("apply", "-f", str(events))
-    assert (said["accepted"], said["unchanged"]) == (0, 73)
-
-
-def test_a_trace_is_imported_at_the_rate_asked_for_and_only_once(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "nodes.csv").write_text(
-        "sn,cpu_milli,memory_mib,gpu,model\nn-0,32000,262144,2,T4\n"
-    )
-    rows = "".join(f"p-{i},100,128,1,100,T4,{i}\n" for i in range(10))
-    (tmp_path / "pods.csv").write_text(
-        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time\n" + rows
-    )
-    arguments = [
-        "import",
-        "openb",
-        "--nodes",
-        str(tmp_path / "nodes.csv"),
-        "--pods",
-        str(tmp_path / "pods.csv"),
-        "--clusters",
-        "1",
-        "--rate",
-        "20",
-    ]
-    said = cli.json(*arguments)
-    assert (said["bindings"], said["accepted"]) == (10, 12)
-    assert said["seconds"] >= 9 / 20
-    assert cli.json(*arguments)["accepted"] == 0
-    names = {f"openb/p-{i}" for i in range(10)}
-    until(lambda: names <= {d["subject"] for d in cli.decisions("--stream", "fleet")})
-    cli.settle()
-
-
-def test_the_history_is_whole_and_follows_from_what_was_known(cli: Cli) -> None:
-    cli.settle()
-    verified = cli.json("audit", "verify")
-    assert verified["ok"] is True
-    assert verified["first_bad"] is None
-    streams = len(cli.json("status")["streams"])
-    assert verified["streams"] == streams + bool(cli.json("audit", "access"))
-    replayed = cli.json("replay")
-    assert replayed["divergences"] == 0
-    assert replayed["decisions"] == len(cli.decisions())
-    shared = cli.json("replay", "--workers", "2")
-    assert (shared["rounds"], shared["decisions"], shared["divergences"]) == (
-        replayed["rounds"],
-        replayed["decisions"],
-        0,
-    )
-    some = cli.json("replay", "--stream", "fleet", "--from", "2", "--to", "3")
-    assert (some["rounds"], some["streams"]) == (2, 1)
-    assert "byte for byte the same" in cli.run("replay", "--stream", "cluster")
-    cli.run("replay", "--stream", "nowhere", code=2)
-
-
 async def _dead_letter(url: str, payload: bytes, offset: int) -> str:
     data = MessageDeadLettered(
         "test", BINDINGS.name, 0, offset, "unreadable", base64.b64encode(payload).decode(), "k"
@@ -626,12 +335,17 @@ def test_a_dead_letter_is_listed_and_sent_again_once_it_can_be_read(cli: Cli) ->
     )
     garbage_id = asyncio.run(_dead_letter(plane.database_url, b"\x00 no event", 41))
     good_id = asyncio.run(_dead_letter(plane.database_url, good, 42))
-    assert {letter["id"] for letter in cli.json("dead-letters", "list")} == {garbage_id, good_id}
+    held_id = asyncio.run(_dead_letter(plane.database_url, good, HELD_BACK))
+    listed = cli.json("dead-letters", "list")
+    assert {letter["id"] for letter in listed} == {garbage_id, good_id, held_id}
     assert "wharfinger.bindings/0 at 41" in cli.run("dead-letters", "list")
+    assert "wharfinger.bindings held back" in cli.run("dead-letters", "list")
     assert cli.json("dead-letters", "retry", good_id)["sent"] == 1
     tried = cli.json("dead-letters", "retry", code=1)
-    assert [failure["id"] for failure in tried["failed"]] == [garbage_id]
-    assert tried["failed"][0]["reason"].startswith("still unreadable: not a CloudEvent")
+    why = {failure["id"]: failure["reason"] for failure in tried["failed"]}
+    assert set(why) == {garbage_id, held_id}
+    assert why[garbage_id].startswith("still unreadable: not a CloudEvent")
+    assert why[held_id].endswith("send it again as an event with an id of its own")
     cli.run("dead-letters", "retry", "not-an-id", code=1)
     until(lambda: "quay/late" in {d["subject"] for d in cli.decisions("--stream", "fleet")})
 
@@ -676,6 +390,7 @@ def test_doctor_asks_the_plane_itself(cli: Cli) -> None:
     checks = {check["check"]: check["ok"] for check in said["checks"]}
     assert said["ok"] is True
     assert {"broker", "topics", "database", "schema", "process one"} <= set(checks)
+    assert checks.pop("checkpoints") is None, "a plane on loopback ships none by itself"
     assert set(checks.values()) == {True}
 
 

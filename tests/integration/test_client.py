@@ -21,7 +21,6 @@ from tests.integration.test_api_events import numbered
 from tests.patience import eventually
 from tests.told_plane import a_binding
 
-from wharfinger.runtime.backends import Backend
 from wharfinger_api.app import document
 from wharfinger_client import (
     AsyncClient,
@@ -54,13 +53,13 @@ HEADERS = {"authorization", "accept", "last-event-id"}
 
 
 @pytest.fixture(scope="module")
-def database(backend: Backend, migrated_database: str) -> Iterator[str]:
+def database(database_server: str, migrated_database: str) -> Iterator[str]:
     async def filled(url: str) -> None:
         plane = await lived(url)
         await numbered(plane.ledger)
         await plane.ledger.close()
 
-    with fresh_database(backend.database_url, template=migrated_database) as url:
+    with fresh_database(database_server, template=migrated_database) as url:
         in_a_loop(lambda: filled(url))
         yield url
 
@@ -142,10 +141,12 @@ spec: {containers: [{name: tug, image: tug, resources: {requests: {cpu: 10m}}}]}
 """
 
 
-async def test_what_is_changed_is_changed_once(backend: Backend, migrated_database: str) -> None:
+async def test_what_is_changed_is_changed_once(
+    database_server: str, migrated_database: str
+) -> None:
     """The same call sent again, as after a lost answer, has the first answer; a new one finds
     nothing to do."""
-    with fresh_database(backend.database_url, template=migrated_database) as url:
+    with fresh_database(database_server, template=migrated_database) as url:
         await (await lived(url)).ledger.close()
         with in_a_thread(url, "operator") as served:
             async with AsyncClient(*served) as client:
@@ -295,12 +296,12 @@ async def pytest_raises(kind: type[Exception]) -> AsyncIterator[None]:
 
 
 async def test_one_copy_works_and_the_other_takes_over(
-    served: tuple[str, str], feed: list[tuple[int, str]], backend: Backend
+    served: tuple[str, str], feed: list[tuple[int, str]], database_server: str
 ) -> None:
     """In PostgreSQL. The first copy stands still for longer than its lease: what it does later is
     not kept."""
     create_pool: Any = asyncpg.create_pool
-    with fresh_database(backend.database_url) as url:
+    with fresh_database(database_server) as url:
         async with create_pool(url.replace("+asyncpg", ""), min_size=1, max_size=4) as pool:
             await pool.execute("create table own (position bigint primary key, id text)")
             cursors = PostgresCursors(pool)
@@ -365,10 +366,10 @@ async def test_a_plane_that_was_set_back_is_noticed(
 
 
 async def test_what_is_decided_later_is_seen(
-    backend: Backend, migrated_database: str, tmp_path: Path
+    database_server: str, migrated_database: str, tmp_path: Path
 ) -> None:
     """From `latest`, over a server that is gone for a while."""
-    with fresh_database(backend.database_url, template=migrated_database) as url:
+    with fresh_database(database_server, template=migrated_database) as url:
         plane = await lived(url)
         await numbered(plane.ledger)
         cursors = SqliteCursors(str(tmp_path / "own.db"))

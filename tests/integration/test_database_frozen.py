@@ -182,6 +182,7 @@ async def until_answered(ledger: Ledger) -> dict[str, Head]:
             await asyncio.sleep(error.retry_after_s)
 
 
+@pytest.mark.long
 async def test_a_long_read_has_a_deadline_for_each_fetch(server: Server) -> None:
     ledger = await Ledger.open(
         server.url, "tests-frozen", deadlines=Deadlines(call_s=0.4, fetch_s=60.0)

@@ -16,7 +16,6 @@ from tests.integration.test_access import APPLY
 
 from wharfinger.events.streams import BINDINGS
 from wharfinger.history.verification import take_checkpoint
-from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import (
     DecisionQuery,
     FeedAppender,
@@ -25,6 +24,7 @@ from wharfinger.runtime.ledger import (
     SnapshotFollower,
     Submission,
     audit_verify,
+    plans,
 )
 from wharfinger.runtime.ledger.access import AccessQuery, access_records
 from wharfinger.runtime.ledger.at_position import PastDatabase
@@ -54,8 +54,8 @@ async def _made(url: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def url(backend: Backend, migrated_database: str) -> Iterator[str]:
-    with fresh_database(backend.database_url, template=migrated_database) as found:
+def url(database_server: str, migrated_database: str) -> Iterator[str]:
+    with fresh_database(database_server, template=migrated_database) as found:
         in_a_loop(lambda: _made(found))
         yield found
 
@@ -106,8 +106,10 @@ async def test_each_role_has_the_rights_of_the_table_and_no_other(url: str) -> N
                 "truncate": False,
             }, (role.name, table)
             assert table not in HISTORY or not (may["update"] or may["delete"])
-    for name in ("reader", "stage", "publisher"):
+    for name in ("reader", "stage"):
         assert not set(SECRET) & set(BY_NAME[name].reads)
+    # where the access records stand, which checkpoints sign, and none of them
+    assert set(SECRET) & set(BY_NAME["publisher"].reads) == {"access_head"}
     assert not BY_NAME["reader"].writes
     assert not BY_NAME["auditor"].writes
 
@@ -139,9 +141,9 @@ async def test_history_is_refused_by_the_server(url: str) -> None:
 
 
 async def test_a_plane_lives_with_each_part_under_its_own_role(
-    backend: Backend, migrated_database: str
+    database_server: str, migrated_database: str
 ) -> None:
-    with fresh_database(backend.database_url, template=migrated_database) as url:
+    with fresh_database(database_server, template=migrated_database) as url:
         await _made(url)
         await _stage(url)
         await _publisher(url)
@@ -152,7 +154,9 @@ async def test_a_plane_lives_with_each_part_under_its_own_role(
             assert found.streams >= 3
             _, checkpoint = await take_checkpoint(ledger, 1)
             assert checkpoint is not None
-            assert {"access", "fleet/0", "intake"} <= {mark.stream for mark in checkpoint.streams}
+            assert {"access", "fleet/0", "intake", "rows"} <= {
+                mark.stream for mark in checkpoint.streams
+            }
             assert await access_records(ledger.database, AccessQuery())
         await _reader(url)
 
@@ -168,6 +172,7 @@ async def _stage(url: str) -> None:
         event = withdrawn(100)
         for _ in range(2):
             await ledger.accept([Submission(event, BINDINGS.name, event.subject, event.subject)])
+        await plans.save(ledger.database, uuid4(), 1, b"{}")  # recorded, without a right to it
         lock = await ledger.partition_lock("tests")
         await lock.release()
         assert not await ledger.end_frozen("tests")

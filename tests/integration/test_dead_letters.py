@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import resource
 import sys
 from collections.abc import AsyncIterator
@@ -18,13 +17,13 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 from tests.apps import a_context, running, send, standing_on, until
 from tests.patience import in_patience
+from tests.poison import POISON, Record, binding
 
-from wharfinger.domain.binding import Binding
-from wharfinger.domain.workload import ObjectRef
-from wharfinger.events.bindings import BindingRequested
+from wharfinger.domain.value import Value
 from wharfinger.events.codec import decode, encode
 from wharfinger.events.dead_letters import MessageDeadLettered
 from wharfinger.events.envelope import derived_id
+from wharfinger.events.names import wrong_name
 from wharfinger.events.proposals import RescheduleProposed
 from wharfinger.events.streams import (
     ASSIGNMENTS,
@@ -38,9 +37,11 @@ from wharfinger.events.streams import (
     PROPOSALS,
     Topic,
 )
+from wharfinger.runtime import reading
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, audit_verify
 from wharfinger.runtime.letter_box import COUNTED_TOGETHER, LETTERS_PER_MINUTE
+from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger_annotator import app as annotator
 from wharfinger_cli.dead_letters import letters_of
@@ -53,45 +54,6 @@ pytestmark = pytest.mark.integration
 
 READ = (CLUSTERS, CLUSTER_STATE, POLICIES, BINDINGS, CAPACITY, PROPOSALS, ASSIGNMENTS, OUTCOMES)
 """Every topic that a service of ours reads."""
-
-
-def binding(name: str, **changes: object) -> bytes:
-    event = json.loads(
-        encode(
-            BindingRequested(
-                Binding(name, f"uid-{name}", ObjectRef("v1", "Pod", name, "shop"), replicas=1)
-            ),
-            id=derived_id("letter", name),
-            source="/tests",
-            subject=name,
-        )
-    )
-    return json.dumps({k: v for k, v in {**event, **changes}.items() if v is not None}).encode()
-
-
-def with_replicas(text: str) -> bytes:
-    return binding("shop/many").replace(b'"replicas": 1', b'"replicas": ' + text.encode())
-
-
-POISON: dict[str, bytes] = {
-    "no json": b"\x00\xffnot json",
-    "no utf-8": b'{"id": "\xff\xfe"}',
-    "empty": b"",
-    "another json": b"[1, 2, 3]",
-    "half a record": binding("shop/half")[:100],
-    "unknown type": binding("shop/type", type="io.wharfinger.binding.dreamt.v1"),
-    "unknown version": binding("shop/version", type="io.wharfinger.binding.requested.v99"),
-    "another specversion": binding("shop/spec", specversion="0.3"),
-    "no id": binding("shop/id", id=None),
-    "empty id": binding("shop/id", id=""),
-    "wrong data": binding("shop/data", data={"binding": "none"}),
-    "no data": binding("shop/data", data=None),
-    "huge integer": with_replicas("1" + "0" * 400),
-    "beyond 64 bits": with_replicas("9223372036854775808"),
-    "deeply nested": b"[" * 100_000,
-    "no text for the database": binding("shop/nul\x00name"),
-    "a name without end": binding("shop/" + "".join(f"{derived_id('x', n)}" for n in range(400))),
-}
 
 
 @pytest_asyncio.fixture
@@ -172,6 +134,50 @@ async def test_poison_is_one_letter_and_the_stage_goes_on(
 
 async def _published(context: ServiceContext, count: int) -> bool:
     return len(await standing_on(context, DEAD_LETTERS)) == count
+
+
+async def test_names_are_looked_at_once_for_all_services_of_a_process(
+    context: ServiceContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Value] = []
+
+    def counted(data: Value) -> str:
+        looked.append(data)
+        return wrong_name(data)
+
+    monkeypatch.setattr(reading, "wrong_name", counted)
+    readers = [
+        reading.Reading(
+            name,
+            context.ledger,
+            context.incarnations,
+            context.unwire,
+            METRICS.of(name),
+            context.decoded,
+        )
+        for name in ("estimator", "descheduler")
+    ]
+    topic = context.wire(BINDINGS.name)
+    good, bad = (
+        Record(topic, 0, offset, name.encode(), binding(name))
+        for offset, name in enumerate(("shop/web", "shop/a b"))
+    )
+    for reader in readers:
+        (message,) = await reader.messages([good])
+        assert message.event.subject == "shop/web"
+    assert len(looked) == 1
+    for reader in readers:  # what is refused is refused by each
+        assert await reader.messages([bad]) == []
+
+    async def one_letter() -> bool:
+        return len(await letters(context)) >= 1
+
+    await until(one_letter)
+    for reader in readers:
+        await reader.stop()
+    (letter,) = await letters(context)
+    assert letter.offset == 1
+    assert "expected namespace/name" in letter.reason
 
 
 async def test_a_letter_from_every_topic_is_written_once_however_many_read_it(

@@ -18,9 +18,9 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.backends import in_a_loop
+from tests.cli_plane import Cli, environment
 from tests.counter import Counter as Counting
 from tests.counter import Writer, withdrawn
-from tests.integration.test_cli import Cli, environment
 from tests.patience import until
 
 from wharfinger.answers.submit import submit

@@ -90,6 +90,7 @@ async def about_bindings(ledger: Ledger, prefix: str = "") -> list[LedgerRow]:
     ]
 
 
+@pytest.mark.long
 async def test_every_decision_of_fleets_with_faults_comes_out_again(ledger: Ledger) -> None:
     """From deltas, without the other bindings; and what is derived contains what was recorded."""
     for number in range(FLEETS):
@@ -110,6 +111,7 @@ async def test_every_decision_of_fleets_with_faults_comes_out_again(ledger: Ledg
     assert whole <= looked_at // 50, "the focused state is nearly always enough"
 
 
+@pytest.mark.long
 async def test_so_does_every_one_where_pods_mind_each_other(ledger: Ledger) -> None:
     """By plugins over other pods, by load, by configured profiles, with victims and whole groups:
     seldom without the others."""

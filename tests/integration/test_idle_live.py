@@ -44,6 +44,7 @@ def fetches(plane: PlaneUnderTest) -> float:
     return sum(map(float, found))
 
 
+@pytest.mark.long
 def test_an_idle_plane_seldom_asks_for_records(plane: PlaneUnderTest) -> None:
     asyncio.run(place(plane))
     settled(plane, quiet_s=5.0)

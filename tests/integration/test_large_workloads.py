@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
+from structlog.testing import capture_logs
 from tests.apps import all_services, standing_on, until
 
 from wharfinger.answers.submit import submit
@@ -95,10 +96,22 @@ class Placements:
 async def test_large_workloads_reach_their_nodes(
     make: Make, backend: Backend, database_url: str, topic_prefix: str
 ) -> None:
-    """Every one of 24,000 pods gets a node, in records below the default limit, none of which is
-    sent twice."""
+    """Every one of 24,000 pods gets a node, in records below the default limit. A record is sent
+    twice only where the publisher lost its lock and began again, as it does here on a busy machine;
+    then it has the same bytes."""
     if not backend.capabilities.retention:
         pytest.skip("the embedded broker has no limit")
+    with capture_logs() as logs:
+        await _reach_their_nodes(make, backend, database_url, topic_prefix, logs)
+
+
+async def _reach_their_nodes(
+    make: Make,
+    backend: Backend,
+    database_url: str,
+    topic_prefix: str,
+    logs: Sequence[Mapping[str, object]],
+) -> None:
     async with all_services(backend, database_url, topic_prefix) as context:
         ledger = context.ledger
         bindings = [accepted(BindingRequested(make(f"large-{n:02}"))) for n in range(WORKLOADS)]
@@ -113,11 +126,12 @@ async def test_large_workloads_reach_their_nodes(
         assert placements.placed.total() == WORKLOADS * PODS
         assert set(placements.placed.values()) == ({PODS} if make is replicas else {1})
         records = await standing_on(context, ASSIGNMENTS)
-        assert max(len(record.value or b"") for record in records) <= RECORD_BYTES_MAX
-        assert (
-            max(Counter(frame_of(record.value).id for record in records if record.value).values())
-            == 1
-        )
+        values = [record.value for record in records if record.value]
+        assert max(map(len, values)) <= RECORD_BYTES_MAX
+        begun_again = sum(log["event"] == "publisher.begins_anew" for log in logs)
+        sent = Counter(frame_of(value).id for value in values)
+        assert max(sent.values()) <= 1 + begun_again
+        assert len(set(values)) == len(sent)
         letters = DecisionQuery(stream=INTAKE, types=[LATEST[MessageDeadLettered].type])
         assert [row async for row in ledger.decisions(letters)] == []
         assert await ledger.withheld("publisher", context.life) == {}

@@ -16,7 +16,6 @@ from wharfinger.events.bindings import BindingWithdrawn
 from wharfinger.history.explain import account
 from wharfinger.history.lineage import lineage_of_binding
 from wharfinger.history.timeline import timeline
-from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import DecisionQuery, Ledger
 from wharfinger.runtime.ledger.at_position import LedgerCut, PastDatabase
 
@@ -44,9 +43,9 @@ async def seen(ledger: Ledger) -> dict[str, object]:
 
 
 def test_a_question_asked_of_the_past_has_the_answer_that_it_had(
-    backend: Backend, migrated_database: str
+    database_server: str, migrated_database: str
 ) -> None:
-    with fresh_database(backend.database_url, template=migrated_database) as url:
+    with fresh_database(database_server, template=migrated_database) as url:
         in_a_loop(lambda: _compared(url))
 
 

@@ -16,7 +16,6 @@ from wharfinger.events.streams import BINDINGS
 from wharfinger.history.checkpoint import new_key, signed
 from wharfinger.history.verification import take_checkpoint, verify
 from wharfinger.kernel.round import Head, Round
-from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import Ledger, SnapshotFollower, Submission, audit_verify
 from wharfinger.runtime.ledger import verify as verify_module
 from wharfinger.runtime.ledger.retention import cut, retire
@@ -134,10 +133,10 @@ SPRING_US = 56 * 365 * 86_400_000_000  # some day in 2025
 
 
 @pytest.fixture(scope="module")
-def retired_database(backend: Backend, migrated_database: str) -> Iterator[str]:
+def retired_database(database_server: str, migrated_database: str) -> Iterator[str]:
     """The name of a database to copy. fleet/0: a round a month for six months; the first ones were
     retired under a checkpoint of all six."""
-    with fresh_database(backend.database_url, template=migrated_database) as url:
+    with fresh_database(database_server, template=migrated_database) as url:
         in_a_loop(lambda: _retire(url))
         yield url.split("?")[0].rsplit("/", 1)[1]
 
@@ -166,8 +165,8 @@ async def _retire(url: str) -> None:
 
 
 @pytest_asyncio.fixture
-async def retired(backend: Backend, retired_database: str) -> AsyncIterator[Ledger]:
-    with fresh_database(backend.database_url, template=retired_database) as url:
+async def retired(database_server: str, retired_database: str) -> AsyncIterator[Ledger]:
+    with fresh_database(database_server, template=retired_database) as url:
         ledger = await Ledger.open(url, "tests")
         yield ledger
         await ledger.close()

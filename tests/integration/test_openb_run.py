@@ -20,6 +20,7 @@ BINDINGS = 8152
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.data,
+    pytest.mark.long,
     pytest.mark.skipif(
         NODES is None or PODS is None, reason="the openb trace is not at hand: set WHARFINGER_DATA"
     ),

@@ -8,7 +8,6 @@ readers are played by hand.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 from collections.abc import AsyncIterator, Iterator, Sequence
 
@@ -146,7 +145,7 @@ async def test_what_comes_again_changes_nothing(ledger: Ledger) -> None:
 async def test_facts_that_came_early_are_taken_in_their_order(ledger: Ledger, cut: int) -> None:
     """A reader that stands at offset 5 goes on while groups are expected; then it begins again
     where their streams stand."""
-    facts = [dataclasses.replace(m, topic=CLUSTERS.name) for m in messages(range(12))]
+    facts = [msgspec.structs.replace(m, topic=CLUSTERS.name) for m in messages(range(12))]
     loop = StageLoop(
         "tests",
         Counter(),

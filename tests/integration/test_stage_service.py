@@ -319,7 +319,7 @@ async def test_a_crashed_app_ends_the_process(contexts: list[ServiceContext]) ->
 
 
 async def test_what_was_acknowledged_and_is_in_no_round_is_read_again(
-    contexts: list[ServiceContext], backend: Backend, migrated_database: str
+    contexts: list[ServiceContext], database_server: str, migrated_database: str
 ) -> None:
     """The group has committed the offsets of records that a restored database knows nothing of."""
     context = contexts[0]
@@ -328,7 +328,7 @@ async def test_what_was_acknowledged_and_is_in_no_round_is_read_again(
     async with running(a_stage(context)):
         await until(lambda: _more_than(context.ledger, 59))
         await asyncio.sleep(3 * COMMIT_INTERVAL_S)
-    with fresh_database(backend.database_url, template=migrated_database) as restored:
+    with fresh_database(database_server, template=migrated_database) as restored:
         ledger = await Ledger.open(restored, "tests-restored")
         try:
             async with running(a_stage(dataclasses.replace(context, ledger=ledger))):

@@ -255,6 +255,7 @@ def test_a_process_that_cannot_start_ends_the_start_with_its_last_words(harbour:
     assert take_down(harbour.data_dir) == []
 
 
+@pytest.mark.long
 def test_a_process_that_fails_later_is_tried_again_with_growing_pauses(harbour: Harbour) -> None:
     before = harbour.up()
     (harbour.data_dir / "behaviour").write_text("crash")
@@ -267,6 +268,7 @@ def test_a_process_that_fails_later_is_tried_again_with_growing_pauses(harbour: 
     harbour.changed(before, "publisher")
 
 
+@pytest.mark.long
 def test_a_process_that_does_not_hear_is_ended_all_the_same(harbour: Harbour) -> None:
     harbour.data_dir.mkdir()
     (harbour.data_dir / "behaviour").write_text("deaf")
@@ -284,6 +286,7 @@ def test_a_plane_whose_directory_was_removed_ends_with_one_line_and_makes_no_new
     assert not harbour.data_dir.exists()
 
 
+@pytest.mark.long
 def test_a_plane_whose_directory_was_replaced_ends_and_leaves_the_new_one_alone(
     harbour: Harbour,
 ) -> None:
@@ -299,6 +302,7 @@ def test_a_plane_whose_directory_was_replaced_ends_and_leaves_the_new_one_alone(
     remove(harbour.data_dir)
 
 
+@pytest.mark.long
 def test_a_plane_whose_database_was_removed_ends_and_makes_no_new_one(harbour: Harbour) -> None:
     plane = harbour.up()
     remove(harbour.data_dir / "postgres")
@@ -325,6 +329,7 @@ def test_a_plane_is_not_started_for_a_process_that_has_ended(harbour: Harbour) -
     assert "which the plane was started for, has ended" in harbour.ended().splitlines()[-1]
 
 
+@pytest.mark.long
 def test_a_service_that_finds_another_database_ends_the_plane(harbour: Harbour) -> None:
     plane = harbour.up()
     (harbour.data_dir / "behaviour").write_text("gone")
@@ -351,6 +356,7 @@ def test_a_process_is_the_same_one_whatever_the_wall_clock_says() -> None:
     )
 
 
+@pytest.mark.long
 def test_a_broker_that_has_grown_too_large_is_replaced(harbour: Harbour) -> None:
     before = harbour.up("WHARFINGER_BROKER_RSS_MB_MAX=1")
     after = harbour.changed(before, "broker", *NAMES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from uuid import UUID
 
 import pytest
 import pytest_asyncio
@@ -26,8 +27,7 @@ from tests.counter import Counter, Writer, withdrawn
 
 from wharfinger.events.streams import BINDINGS, CLUSTERS
 from wharfinger.history.checkpoint import SignedCheckpoint, new_key, read, signed
-from wharfinger.history.verification import take_checkpoint, verify
-from wharfinger.runtime.backends import Backend
+from wharfinger.history.verification import plane_of, take_checkpoint, verify
 from wharfinger.runtime.ledger import (
     FeedAppender,
     FirstBad,
@@ -35,9 +35,13 @@ from wharfinger.runtime.ledger import (
     SnapshotFollower,
     Submission,
     audit_verify,
+    plans,
 )
 from wharfinger.runtime.ledger import verify as verify_module
+from wharfinger.runtime.ledger.marks import read_marks
+from wharfinger.runtime.ledger.tokens import make_token, revoke_token
 from wharfinger.runtime.replay import worker_pool
+from wharfinger_publisher.checkpoints import parts
 
 pytestmark = pytest.mark.integration
 
@@ -54,8 +58,14 @@ TABLES = (
     "retirement",
     "horizon",
     "cursor",
+    "cursor_position",
+    "incarnation",
     "feed",
     "feed_head",
+    "plan",
+    "token",
+    "subscription",
+    "row_record",  # behind the tables whose triggers add to it
 )
 
 # One trip and one transaction. Rows are deleted: to truncate so many partitions takes a second.
@@ -64,6 +74,12 @@ RESTORE = ";".join(
     for table in TABLES
 )
 
+PLAN = UUID(int=7)
+SUBSCRIPTION = f"""
+insert into subscription values ('{UUID(int=8)}', 'pager', 'https://pager.example/', '{{}}', 'key',
+    'sealed', '', 0, 'token:ci', '{{}}', '', 1, 1, 'active', '', 0, 0, 0, 0, null, 0)
+"""
+
 F0, F1, IN = (
     f"(select id from stream where name = '{name}')" for name in ("fleet/0", "fleet/1", "intake")
 )
@@ -71,19 +87,21 @@ F0, F1, IN = (
 
 @dataclass(frozen=True)
 class History:
-    """`earlier`: a checkpoint of when fleet/0 had 5 rounds; `later`: of all there is."""
+    """`earlier`: a checkpoint of when fleet/0 had 5 rounds; `later`: of all there is. `shipped`: as
+    a plane ships it, after all was published."""
 
     url: str
     earlier: SignedCheckpoint
     later: SignedCheckpoint
+    shipped: SignedCheckpoint
 
 
 @pytest.fixture(scope="module")
-def history(backend: Backend, migrated_database: str) -> Iterator[History]:
+def history(database_server: str, migrated_database: str) -> Iterator[History]:
     """fleet/0: 8 rounds of 3 events, snapshots of rounds 3 and 6, whose digests are in the chain.
     fleet/1: 3 rounds of two of the same events. intake: 2 rounds of 3 events, one key told
     twice."""
-    with fresh_database(backend.database_url, template=migrated_database) as url:
+    with fresh_database(database_server, template=migrated_database) as url:
         yield in_a_loop(lambda: _fill(url))
 
 
@@ -109,7 +127,18 @@ async def _fill(url: str) -> History:
     appender = FeedAppender(ledger.database)
     while await appender.append():
         pass
-    history = History(url, earlier, await _signed(ledger, "later", 2))
+    await ledger.incarnation(["a"], [], "id:a")
+    await ledger.incarnation(["a"], [], "id:b")
+    await ledger.advance("publisher", 2, {"fleet/0": 30, "fleet/1": 6}, {"a/0": 7})
+    await ledger.raise_epoch(["fleet/1"])
+    await plans.save(ledger.database, PLAN, 1, b"{}", "token:ci")
+    for name in ("ci", "old"):
+        _, token = await make_token(ledger.database, name, ["viewer"], "uid:0", lifetime_s=0)
+    await revoke_token(ledger.database, token.id)
+    async with ledger.database.reading() as raw:
+        await raw.execute(SUBSCRIPTION)
+    later = await _signed(ledger, "later", 2)
+    history = History(url, earlier, later, await _shipped(ledger, 3))
     async with ledger.database.reading() as raw:
         await raw.execute("create schema kept")
         for table in TABLES:
@@ -129,6 +158,13 @@ async def _signed(ledger: Ledger, name: str, at: int) -> SignedCheckpoint:
     return read(name, signed(made, new_key()))
 
 
+async def _shipped(ledger: Ledger, at: int) -> SignedCheckpoint:
+    found = await read_marks(ledger.database, 0)
+    plane = await plane_of(ledger)
+    (made,) = parts(plane or "", at, found)
+    return read("shipped", signed(made, new_key()))
+
+
 @pytest_asyncio.fixture
 async def ledger(history: History) -> AsyncIterator[Ledger]:
     """The history as it was written, whatever the case before has done to it."""
@@ -146,7 +182,7 @@ def pool() -> Iterator[Executor | None]:
 
 
 async def test_the_history_itself_is_whole(ledger: Ledger, history: History) -> None:
-    found = await verify(ledger, checkpoints=[history.earlier, history.later])
+    found = await verify(ledger, checkpoints=[history.earlier, history.later, history.shipped])
     assert found.ok, found.ledger.first_bad
     assert (found.ledger.streams, found.ledger.rounds) == (3, 8 + 3 + 2)
 
@@ -158,6 +194,9 @@ def change(table: str, column: str, value: str, where: str) -> str:
 NO_INDEX = "drop index if exists ix_input_event_stream_day"
 """Which would not let an input be changed into one that is there."""
 
+UNSEEN = "set session_replication_role = replica"
+"""No trigger is fired by what follows in the session."""
+
 R4 = f"stream = {F0} and number = 4"
 D7 = f"stream = {F0} and seq = 7"
 I4 = f"stream = {F0} and round = 2 and ordinal = 1"
@@ -168,7 +207,73 @@ OTHER = "sha256('x')"
 LIES = """'{"binding":"binding-5","uid":"9/9"}'::bytea"""
 
 # what is done, statements, where it is found: stream, round, place, what
+# The records of rows: the plan, two tokens, the revocation of the second, the subscription.
 TAMPERINGS: list[tuple[str, list[str], tuple[str, int, int, str]]] = [
+    (
+        "a plan is added",
+        [UNSEEN, "insert into plan select gen_random_uuid(), 1, body, made_by from plan"],
+        ("rows", 0, 0, "plan"),
+    ),
+    ("a plan does something else", [UNSEEN, "update plan set body = '[]'"], ("rows", 1, 0, "plan")),
+    (
+        "a plan was made by another",
+        [UNSEEN, "update plan set made_by = ''"],
+        ("rows", 1, 0, "plan"),
+    ),
+    ("a plan is gone", [UNSEEN, "delete from plan"], ("rows", 1, 0, "plan")),
+    (
+        "a token may do more",
+        [UNSEEN, "update token set roles = '{admin}' where name = 'ci'"],
+        ("rows", 2, 0, "token"),
+    ),
+    (
+        "a token belongs to another secret",
+        [UNSEEN, f"update token set sha256 = {OTHER} where name = 'ci'"],
+        ("rows", 2, 0, "token"),
+    ),
+    (
+        "a revoked token holds again",
+        [UNSEEN, "update token set revoked_at_us = 0"],
+        ("rows", 4, 0, "token"),
+    ),
+    (
+        "a token is added",
+        [
+            UNSEEN,
+            f"insert into token select gen_random_uuid(), {OTHER}, 'new', roles, namespaces, "
+            "sources, made_by, made_at_us, 0, 0, false from token where name = 'ci'",
+        ],
+        ("rows", 0, 0, "token"),
+    ),
+    (
+        "a subscription sends elsewhere",
+        [UNSEEN, "update subscription set url = 'https://attacker.example/'"],
+        ("rows", 5, 0, "subscription"),
+    ),
+    (
+        "a token is added, and its record taken away again",
+        [
+            f"insert into token select gen_random_uuid(), {OTHER}, 'new', roles, namespaces, "
+            "sources, made_by, made_at_us, 0, 0, false from token where name = 'ci'",
+            "delete from row_record where seq = 6",
+        ],
+        ("rows", 0, 0, "token"),
+    ),
+    (
+        "a record of a row has another digest",
+        [f"update row_record set sha256 = {OTHER} where seq = 2"],
+        ("rows", 2, 0, "row record: hash"),
+    ),
+    (
+        "a record of a row is gone",
+        ["delete from row_record where seq = 2"],
+        ("rows", 2, 0, "row record: seq"),
+    ),
+    (
+        "a row is recorded earlier",
+        ["update row_record set at_us = 1 where seq = 2"],
+        ("rows", 2, 0, "row record: time"),
+    ),
     # --- the feed: fleet/0 and fleet/1 in turns, then rounds 4 to 8 of fleet/0, then the intake
     (
         "the last run of the feed is gone",
@@ -646,7 +751,8 @@ TAMPERINGS: list[tuple[str, list[str], tuple[str, int, int, str]]] = [
         [
             "update stream s set round = 7, seq = r.first_seq - 1 + r.decisions, hash = r.hash, "
             "at_us = r.at_us from round r "
-            f"where s.id = {F0} and r.stream = s.id and r.number = 7"
+            f"where s.id = {F0} and r.stream = s.id and r.number = 7",
+            "delete from cursor where stream = 'fleet/0'",
         ],
         ("fleet/0", 7, 0, "round"),
     ),
@@ -776,6 +882,22 @@ TAMPERINGS: list[tuple[str, list[str], tuple[str, int, int, str]]] = [
         ],
         ("fleet/0", 5, 0, "snapshot section counts"),
     ),
+    # --- rows that no chain covers
+    (
+        "something was published of a stream that never was",
+        ["insert into cursor values ('publisher', 1, 'fleet/9', 1)"],
+        ("", 0, 0, "cursor"),
+    ),
+    (
+        "something was published before all",
+        ["update cursor set seq = -1 where stream = 'fleet/1'"],
+        ("", 0, 0, "cursor"),
+    ),
+    (
+        "topics are in an incarnation that never began",
+        ["insert into cursor_position values ('publisher', 3, 'a/0', 1)"],
+        ("", 0, 0, "cursor_position"),
+    ),
     # --- the intake
     (
         "what was accepted goes elsewhere",
@@ -858,6 +980,69 @@ async def test_the_first_bad_row_is_named(
     again = (await audit_verify(ledger, workers=2, pool=pool)).first_bad
     assert again is not None
     assert (again.stream, again.round, again.place, again.what) == where
+
+
+# What fits the streams, and is found by what a plane has shipped.
+SET_BACK: list[tuple[str, list[str], tuple[str, int, str, str]]] = [
+    (
+        "less was published",
+        ["update cursor set seq = 5 where stream = 'fleet/0'"],
+        ("", 0, "checkpoint: cursor", "publisher/2/fleet/0 at 5"),
+    ),
+    (
+        "a cursor is gone",
+        ["delete from cursor where stream = 'fleet/1'"],
+        ("", 0, "checkpoint: cursor", "missing"),
+    ),
+    (
+        "a topic ended earlier",
+        ["update cursor_position set end_offset = 3"],
+        ("", 0, "checkpoint: cursor_position", "publisher/2/a/0 at 3"),
+    ),
+    (
+        "an incarnation never began",
+        [
+            "update incarnation set counter = 1",
+            "update cursor set incarnation = 1",
+            "update cursor_position set incarnation = 1",
+        ],
+        ("", 0, "checkpoint: cursor", "missing"),
+    ),
+    (
+        "a topic was another one",
+        ["update incarnation set boot_id = 'id:x'"],
+        ("", 0, "checkpoint: incarnation", "id:x"),
+    ),
+    (
+        "a stream is in an earlier epoch",
+        ["update stream set epoch = 1 where name = 'fleet/1'"],
+        ("", 0, "checkpoint: epoch", "fleet/1 at 1"),
+    ),
+    (
+        "runs of two streams have changed places in the feed",
+        [
+            f"update feed set first_position = {to} where first_position = {of}"
+            for of, to in ((5, 1000), (7, 5), (1000, 9))
+        ],
+        ("feed", 1, "checkpoint: feed", ""),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("statements", "where"), [t[1:] for t in SET_BACK], ids=[t[0] for t in SET_BACK]
+)
+async def test_what_fits_the_streams_needs_a_checkpoint_that_was_shipped(
+    ledger: Ledger, history: History, statements: list[str], where: tuple[str, int, str, str]
+) -> None:
+    async with ledger.database.reading() as raw:
+        for statement in statements:
+            assert (await raw.execute(statement)).split()[-1] != "0"
+    assert (await audit_verify(ledger)).first_bad is None
+    bad = (await verify(ledger, checkpoints=[history.shipped])).ledger.first_bad
+    assert bad is not None
+    assert (bad.stream, bad.place, bad.what) == where[:3]
+    assert where[3] in bad.found
 
 
 def test_there_are_enough_of_them() -> None:

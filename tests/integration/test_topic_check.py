@@ -7,11 +7,12 @@ was."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 from tests.apps import a_context, running, until
 from tests.attacker import another_decision, another_time, cut_off, forget, rewrite
 from tests.counter import Counter, Writer, withdrawn

@@ -25,9 +25,9 @@ from wharfinger.events.streams import INTAKE, TOPICS
 from wharfinger.history.changes import changes_of
 from wharfinger.history.propose import SOURCE, propose
 from wharfinger.history.whatif import what_if
-from wharfinger.runtime.ledger import AcceptResult, Ledger, Submission
+from wharfinger.runtime.ledger import AcceptResult, AsSeen, Ledger, Submission
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "whatif"
 PACK = str(EXAMPLES / "pack-everything.yaml")
@@ -147,25 +147,24 @@ def test_a_threshold_that_is_crossed_ends_with_1(plane: PlaneUnderTest) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "says", "code"),
     [
-        (["--with", PRICES], "prices.csv"),
-        (["--with", PACK, "--fail-if", "cost>1"], "give --prices"),
-        (["--with", PACK, "--from", "fleet/0:99999"], "there is no round 99999"),
-        (["--propose"], "expected --with too"),
+        (["--with", PRICES], "prices.csv", 2),
+        (["--with", PACK, "--fail-if", "cost>1"], "give --prices", 2),
+        (["--with", PACK, "--from", "fleet/0:99999"], "there is no round 99999", 1),
+        (["--propose"], "expected --with too", 2),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(
-    plane: PlaneUnderTest, arguments: Sequence[str], says: str
+    plane: PlaneUnderTest, arguments: Sequence[str], says: str, code: int
 ) -> None:
     done = run(plane, *arguments)
-    assert done.returncode == 2, done.stdout
+    assert done.returncode == code, done.stdout
     assert says in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
 
 
-@pytest.mark.long
 def test_proposals_killed_half_way_and_asked_for_again_are_made_once(plane: PlaneUnderTest) -> None:
     """Within the budget, answered by the scheduler, with the replay as the cause of what it
     committed."""
@@ -213,7 +212,9 @@ async def propose_and_die(database_url: str, after: int) -> None:
     ledger = await Ledger.open(database_url, "tests")
     whole = ledger.accept
 
-    async def some(submissions: Sequence[Submission], origin: Origin | None = None) -> AcceptResult:
+    async def some(
+        submissions: Sequence[Submission], origin: Origin | None = None, seen: AsSeen | None = None
+    ) -> AcceptResult:
         await whole(submissions[:after], origin)
         raise KeyboardInterrupt
 

@@ -3,6 +3,10 @@ other. What it did is read from the server's audit log."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,10 +34,11 @@ WRITER = "actuator"
 """The user of the tests' servers with whose credentials a cluster is changed."""
 
 
-def grant(member: Member, verbs: Collection[Verb]) -> None:
-    """The rights that are printed for these verbs, to the user instead of the account."""
+def grant(member: Member, verbs: Collection[Verb], secrets: Collection[str] = ()) -> None:
+    """The rights that are printed for these verbs, to the user instead of the account. `secrets`:
+    namespaces whose Secrets are copied."""
     user = {"kind": "User", "name": WRITER, "apiGroup": "rbac.authorization.k8s.io"}
-    manifests = actuator_rights(verbs)
+    manifests = actuator_rights(verbs, secrets=secrets)
     for manifest in manifests:
         if "subjects" in manifest:
             manifest["subjects"] = [user]
@@ -51,7 +56,7 @@ def join_for_writing(
             member.name,
             read_kubeconfig(member.kubeconfig()),
             "act",
-            lease_s=4,
+            lease_s=16,
             verbs=tuple(verbs),
             write_access=read_kubeconfig(member.kubeconfig(WRITER)),
             **options,  # type: ignore[arg-type]
@@ -155,3 +160,33 @@ class Audit:
 
 def _resource(of: Json) -> str:
     return "/".join(filter(None, (of.get("resource", ""), of.get("subresource", ""))))
+
+
+def asked_for(
+    command: str, database_url: str, directory: Path, cluster: str, code: int = 0
+) -> list[Json]:
+    """What the command shows, as a user runs it; nothing where it does not end with `code`."""
+    run = run_command(database_url, directory, command, cluster, "-o", "json")
+    if run.returncode != code:
+        assert run.returncode in (0, 1), run.stderr
+        return []
+    found: list[Json] = json.loads(run.stdout)
+    return found
+
+
+def run_command(
+    database_url: str, directory: Path, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """`wharfinger` on this database, with the clusters that were joined in the directory."""
+    return subprocess.run(
+        [sys.executable, "-m", "wharfinger_cli", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={
+            **os.environ,
+            "WHARFINGER_DATABASE": database_url,
+            "WHARFINGER_CLUSTERS": str(directory),
+            "WHARFINGER_DATA_DIR": str(directory / "data"),
+        },
+    )

@@ -1,24 +1,32 @@
-"""A TCP proxy in front of a real API server that cuts connections, refuses new ones, or lets them
-stand still."""
+"""A TCP proxy in front of a real API server that cuts connections and refuses new ones; and the
+compaction of the storage behind the server."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import urllib.request
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Self
 from urllib.parse import urlsplit
 
+from infra.kube import cluster
 from tests.kube.member import Member
+from tests.patience import eventually
 
 from wharfinger.runtime.kube.kubeconfig import Access, read_kubeconfig
 
+FIRST_CUT_S, LAST_CUT = 0.1, 7
+
 
 class Breaking:
-    """`access`: of the server, through the proxy."""
+    """`access`: of the server, through the proxy. One that is given leads to another proxy behind
+    this one."""
 
-    def __init__(self, member: Member, user: str = "admin") -> None:
-        self._direct = read_kubeconfig(member.kubeconfig(user))
+    def __init__(self, member: Member, user: str = "admin", access: Access | None = None) -> None:
+        self._direct = access or read_kubeconfig(member.kubeconfig(user))
         server = urlsplit(self._direct.server)
         assert server.hostname is not None
         assert server.port is not None
@@ -44,13 +52,25 @@ class Breaking:
 
     @property
     def access(self) -> Access:
-        return replace(self._direct, server=f"https://127.0.0.1:{self._port}")
+        scheme = urlsplit(self._direct.server).scheme
+        return replace(self._direct, server=f"{scheme}://127.0.0.1:{self._port}")
 
     def cut(self) -> None:
         """Reset every connection that there is."""
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()
+
+    async def cut_until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        """Cut again and again until it holds, each time with twice the time to connect and ask."""
+        pauses_s = (FIRST_CUT_S * 2**number for number in range(LAST_CUT))
+
+        async def holds() -> bool:
+            self.cut()
+            await asyncio.sleep(next(pauses_s, FIRST_CUT_S * 2**LAST_CUT))
+            return await condition()
+
+        await eventually(holds)
 
     def close(self) -> None:
         """Reset all and every new one at once, until `open`."""
@@ -82,3 +102,20 @@ async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
             target.write(data)
             await target.drain()
     target.close()
+
+
+def compacted(member: Member) -> None:
+    """All versions but the newest are gone from the storage."""
+    found = cluster.find(member.directory)
+    assert found is not None
+    flag = next(f for f in found.commands["etcd"] if f.startswith("--listen-client-urls="))
+    url = flag.partition("=")[2] + "/v3/kv/"
+
+    def call(what: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
+        request = urllib.request.Request(url + what, json.dumps(body).encode())
+        with urllib.request.urlopen(request) as answer:
+            said: dict[str, dict[str, str]] = json.loads(answer.read())
+            return said
+
+    revision = call("range", {"key": "AA==", "keys_only": True})["header"]["revision"]
+    call("compaction", {"revision": revision, "physical": True})

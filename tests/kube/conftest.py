@@ -13,6 +13,7 @@ from tests.kube.member import Member
 
 from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.kubeconfig import read_kubeconfig
+from wharfinger.runtime.ledger import Ledger
 
 VARIABLE = "WHARFINGER_TEST_KUBE"
 
@@ -41,3 +42,11 @@ async def api(member: Member) -> AsyncIterator[KubeApi]:
     """As the administrator."""
     async with KubeApi(read_kubeconfig(member.kubeconfig())) as api:
         yield api
+
+
+@pytest_asyncio.fixture
+async def ledger(database_url: str) -> AsyncIterator[Ledger]:
+    """Of the test alone."""
+    ledger = await Ledger.open(database_url, "tests-kube")
+    yield ledger
+    await ledger.close()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from infra.kube import cluster
 from infra.kube.programs import programs
+from tests.patience import until
 
 Json = dict[str, Any]
 
@@ -25,7 +27,7 @@ class Member:
     def kubectl(self, *arguments: str, stdin: str | None = None, user: str = "admin") -> str:
         """What it prints; an error of kubectl is a RuntimeError with its words."""
         done = subprocess.run(
-            [str(self._kubectl), f"--kubeconfig={self.kubeconfig(user)}", *arguments],
+            self.command(*arguments, user=user),
             input=stdin,
             capture_output=True,
             text=True,
@@ -34,6 +36,10 @@ class Member:
         if done.returncode != 0:
             raise RuntimeError(done.stderr.strip())
         return done.stdout
+
+    def command(self, *arguments: str, user: str = "admin") -> list[str]:
+        """What runs kubectl."""
+        return [str(self._kubectl), f"--kubeconfig={self.kubeconfig(user)}", *arguments]
 
     def restart(self, process: str) -> None:
         """Kill -9 and start again, until it answers. On the main thread: with the thread that
@@ -45,9 +51,47 @@ class Member:
         return found
 
     def apply(self, *objects: Json) -> None:
-        """Created or changed, in one call."""
+        """Created or changed, in one call. It is repeated until the controller manager has made
+        the default service accounts of new namespaces: pods are refused before."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+
+        def applied() -> bool:
+            try:
+                self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+            except RuntimeError as error:
+                if "error looking up service account" not in str(error):
+                    raise
+                return False
+            return True
+
+        until(applied)
+
+    def await_nodes(self, names: Collection[str]) -> list[Json]:
+        """These nodes once KWOK and the controllers are done with all of them: they are ready, and
+        the taint of a new node is gone. Until then pods go elsewhere."""
+        found: list[Json] = []
+
+        def settled() -> bool:
+            nodes = [node for node in self.items("nodes") if node["metadata"]["name"] in names]
+            found[:] = [node for node in nodes if _is_settled(node)]
+            return len(found) == len(names)
+
+        until(settled)
+        return found
+
+    def empty(self) -> None:
+        """Remove what other tests have left: all nodes, all pods, and what controllers make pods
+        of. Those would come again, and a scheduler would place them."""
+        makers = "deployments,statefulsets,daemonsets,replicasets,jobs"
+        self.kubectl("delete", makers, "--all", "--all-namespaces")
+
+        def gone() -> bool:
+            found = ("pods", "--all", "--all-namespaces", "--force", "--grace-period=0")
+            self.kubectl("delete", *found)
+            return not self.items("pods", "--all-namespaces")
+
+        until(gone, every_s=0.5)
+        self.kubectl("delete", "nodes", "--all")
 
     def audit(self, user: str) -> list[Json]:
         """What a user called, in order, as the server's audit log has it. A request that was cut
@@ -56,6 +100,12 @@ class Member:
         lines = (self.directory / "audit.log").read_text().split("\n")[:-1]
         entries: list[Json] = [json.loads(line) for line in lines]
         return [entry for entry in entries if entry["user"].get("username") == user]
+
+
+def _is_settled(node: Json) -> bool:
+    conditions = node["status"].get("conditions", ())
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return ready and not any("kubernetes.io" in t["key"] for t in node["spec"].get("taints", ()))
 
 
 def namespace(name: str) -> Json:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest_asyncio
 from structlog.testing import capture_logs
-from tests.kube.acting import Audit, a_plane, decided, grant, join_for_writing, propose
+from tests.kube.acting import (
+    Audit,
+    a_plane,
+    asked_for,
+    decided,
+    grant,
+    join_for_writing,
+    propose,
+    run_command,
+)
 from tests.kube.collecting import node, pod
 from tests.kube.member import Json, Member, config_map, namespace
+from tests.kube.replaying import replayed
 from tests.patience import eventually
 
 from wharfinger.domain.actuation import CLOSED_BY, Verb
@@ -33,13 +39,6 @@ from wharfinger_cli.doctor_writes import write_states
 
 HOME = "acting"
 NODES = ("acting-1", "acting-2", "acting-3")
-
-
-@pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    ledger = await Ledger.open(database_url, "tests-actuator")
-    yield ledger
-    await ledger.close()
 
 
 def the_node(member: Member, name: str) -> Json:
@@ -141,6 +140,7 @@ async def test_decisions_about_nodes_and_pods_are_carried_out_once(
     assert keeps.name in _pods(member)
     assert audit.unused([*actuator_rules(("evict", "nodes")), *own_rules()]) == []
     assert [call for call in audit.calls() if call["responseStatus"]["code"] == 403] == []
+    assert replayed(database_url, tmp_path) > 1
 
 
 async def test_a_dry_run_says_what_it_would_send_and_calls_no_server(
@@ -167,35 +167,6 @@ async def test_a_dry_run_says_what_it_would_send_and_calls_no_server(
 
 def _not_sent(logs: Sequence[Mapping[str, Any]], path: str) -> list[Mapping[str, Any]]:
     return [one for one in logs if one["event"] == "effect.not_sent" and one["path"] == path]
-
-
-def asked_for(
-    command: str, database_url: str, directory: Path, cluster: str, code: int = 0
-) -> list[Json]:
-    """What the command shows, as a user runs it; nothing where it does not end with `code`."""
-    run = _command(database_url, directory, command, cluster, "-o", "json")
-    if run.returncode != code:
-        assert run.returncode in (0, 1), run.stderr
-        return []
-    found: list[Json] = json.loads(run.stdout)
-    return found
-
-
-def _command(
-    database_url: str, directory: Path, *arguments: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "wharfinger_cli", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={
-            **os.environ,
-            "WHARFINGER_DATABASE": database_url,
-            "WHARFINGER_CLUSTERS": str(directory),
-            "WHARFINGER_DATA_DIR": str(directory / "data"),
-        },
-    )
 
 
 def _pods(member: Member) -> list[str]:
@@ -260,7 +231,7 @@ async def test_a_cluster_is_given_back_but_for_what_another_ledger_has_closed(
 def _released(
     database_url: str, directory: Path, cluster: str, *flags: str, code: int = 1
 ) -> list[Json]:
-    run = _command(database_url, directory, "release", cluster, *flags, "-o", "json")
+    run = run_command(database_url, directory, "release", cluster, *flags, "-o", "json")
     assert run.returncode == code, run.stderr
     found: list[Json] = json.loads(run.stdout)
     return found

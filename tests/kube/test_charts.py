@@ -197,7 +197,7 @@ def test_the_cluster_of_a_member_is_joined_as_its_values_say(
     for name, text in kept["data"].items():
         (directory / name).write_text(text)
     access = Access("https://10.0.0.1:443", token="t")
-    monkeypatch.setattr("wharfinger.runtime.kube.joined.in_cluster", lambda: access)
+    monkeypatch.setattr("wharfinger.runtime.kube.joined.in_cluster", lambda _: access)
     joined = joined_clusters(directory)
     assert joined.errors == {}
     expected = JoinedCluster("oslo", access, "act", labels={"tier": "production"}, in_cluster=True)

@@ -85,7 +85,7 @@ def _has_listed(service: ActuatorService) -> bool:
         sink
         for one in service._running.values()
         if isinstance(one.writer, HubWriter)
-        for sink in one.writer._sinks
+        for sink in one.writer._mirrors
     ]
     return bool(sinks) and all(sink.listed for sink in sinks)
 

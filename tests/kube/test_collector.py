@@ -4,53 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 
-import pytest_asyncio
 from tests.kube.breaking import Breaking
-from tests.kube.collecting import Collecting, collecting, node, nodes_of, pod, pods_of
+from tests.kube.collecting import (
+    Collecting,
+    assert_never_fewer,
+    collecting,
+    node,
+    nodes_of,
+    pod,
+    pods_of,
+)
 from tests.kube.member import Json, Member, namespace
 from tests.patience import eventually
 
 from wharfinger.domain.cluster_objects import NamespaceLabels
-from wharfinger.events.cluster_state import (
-    NodeImagesObserved,
-    NodesObserved,
-    PodsObserved,
-    WaitingPodsObserved,
-)
-from wharfinger.events.codec import decode
+from wharfinger.events.cluster_state import NodeImagesObserved
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import Ledger
 
 NODES, PODS = 40, 120
 
 
-@pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    ledger = await Ledger.open(database_url, "tests-collector")
-    yield ledger
-    await ledger.close()
-
-
 def filled(member: Member, place: str, nodes: int = NODES, pods: int = PODS) -> None:
-    member.kubectl("delete", "pods", "--all", "--all-namespaces", "--force", "--grace-period=0")
-    member.kubectl("delete", "nodes", "--all")
+    member.empty()
     member.apply(namespace(place), *(node(f"{place}-n{i}") for i in range(nodes)))
-    eventually_has_default_account(member, place)
     member.apply(
         *(pod(place, f"p{i}", f"{place}-n{i % nodes}", app=f"a{i % 5}") for i in range(pods))
     )
-
-
-def eventually_has_default_account(member: Member, place: str) -> None:
-    """The controller manager makes it; pods are refused before."""
-    for _ in range(200):
-        if member.items("serviceaccounts", "-n", place):
-            return
-    raise AssertionError("no service account")
 
 
 async def agrees(collector: Collecting, member: Member) -> bool:
@@ -121,26 +104,7 @@ async def test_broken_connections_never_make_a_cluster_smaller(
             await asyncio.to_thread(member.apply, pod(place, f"turn-{turn}", f"{place}-n{turn}"))
         member.restart("kube-apiserver")
         await eventually(lambda: agrees(collector, member))
-        stays = {f"p{i}" for i in range(PODS)}
-        nodes: dict[int, set[str]] = {}
-        pods: dict[str, set[str]] = {}
-        whole = False
-        for row in await ledger.rows_after({"intake": 0}, 100_000):
-            assert row.accepted is not None
-            match decode(row.accepted.body).data:
-                case NodesObserved(bucket=bucket, nodes=found):
-                    nodes[bucket] = {n.name for n in found}
-                case PodsObserved(node=on, pods=seen):
-                    pods[on] = {p.name for p in seen}
-                case WaitingPodsObserved(namespace=home, bucket=bucket, pods=left):
-                    pods[f"{home}/{bucket}"] = {p.name for p in left}
-            known_pods = set().union(*pods.values()) if pods else set()
-            known_nodes = set().union(*nodes.values()) if nodes else set()
-            whole = whole or (known_pods >= stays and known_nodes >= before)
-            if whole:
-                assert known_pods >= stays
-                assert known_nodes >= before
-        assert whole
+        await assert_never_fewer(ledger, before, {f"p{i}" for i in range(PODS)})
 
 
 async def test_a_collector_that_starts_again_takes_back_what_is_gone(

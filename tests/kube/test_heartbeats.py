@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from tests.kube.breaking import Breaking
 from tests.kube.collecting import Collecting, collecting
 from tests.kube.member import Member, namespace
 from tests.patience import eventually
 
+from wharfinger.domain.cluster import stale_kinds
 from wharfinger.domain.value import Value
 from wharfinger.events.clusters import FleetHeard
 from wharfinger.events.codec import decode
@@ -24,13 +23,6 @@ from wharfinger.runtime.kube.rights import collector_rules
 from wharfinger.runtime.kube.watched import WATCHED
 from wharfinger.runtime.ledger import Ledger
 from wharfinger_collector import member as member_module
-
-
-@pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    ledger = await Ledger.open(database_url, "tests-heartbeats")
-    yield ledger
-    await ledger.close()
 
 
 async def intake(ledger: Ledger) -> list[Value]:
@@ -55,7 +47,7 @@ async def test_heartbeats_of_all_clusters_are_one_message_and_no_other_fact(
     async with collecting(backend, ledger, topic_prefix, tmp_path, first, lease_s=2) as collector:
         await eventually(lambda: _named(ledger, everyone))
         await eventually(collector.service.ready)
-        await _quiet(ledger)
+        await quiet(ledger)
         before = Counter(type(data).__name__ for data in await intake(ledger))
         for _ in range(4):
             await _next(ledger)
@@ -73,7 +65,7 @@ async def test_a_cluster_that_is_away_is_not_named_and_is_when_it_returns(
     ):
         await eventually(lambda: _named(ledger, (member.name,)))
         door.close()
-        await _quiet(ledger)
+        await quiet(ledger)
         before = len(await heartbeats(ledger))
         await asyncio.sleep(2)
         assert len(await heartbeats(ledger)) == before
@@ -118,15 +110,26 @@ async def test_a_cluster_whose_watch_is_broken_is_heard_and_not_fresh(
         member.apply(role)
 
         async def not_fresh() -> bool:
-            door.cut()  # rights are asked when a watch begins
             return not await _fresh(collector)
 
-        await eventually(not_fresh)
+        await door.cut_until(not_fresh)  # rights are asked when a watch begins
         for _ in range(2):
             await _next(ledger)
         assert not await _fresh(collector)
         member.apply(whole)
         await eventually(lambda: _fresh(collector))
+        # A kind that no write is about is named, and the facts of nodes and pods are fresh.
+        left = (kind for kind in WATCHED if kind.resource != "services")
+        member.apply({**whole, "rules": collector_rules(left)})
+
+        door.cut()
+
+        async def services_stale() -> bool:
+            (cluster,) = await collector.clusters()
+            return stale_kinds(cluster) == {"Service"}
+
+        await eventually(services_stale)
+        assert await _fresh(collector)
     member.kubectl("delete", "clusterrole,clusterrolebinding", "reads-some")
 
 
@@ -149,7 +152,7 @@ async def _next(ledger: Ledger) -> None:
     await eventually(more)
 
 
-async def _quiet(ledger: Ledger) -> None:
+async def quiet(ledger: Ledger) -> None:
     """Nothing but heartbeats for a second and a half: longer than any fact of nodes waits."""
     while True:
         before = [data for data in await intake(ledger) if not isinstance(data, FleetHeard)]

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
 
 import pytest
-import pytest_asyncio
 from tests.kube.collecting import Collecting, collecting
 from tests.kube.member import Json, Member, namespace
 from tests.patience import eventually
@@ -31,13 +29,6 @@ CRDS = Path(__file__).parent / "crds"
 EXAMPLES = ("fleet/clusters.yaml", "policies", "karpenter/nodepool.yaml", "karpenter/overlay.yaml")
 STATED = (ClusterObserved, PolicyApplied, BindingRequested)
 PLACE = "hub"
-
-
-@pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    ledger = await Ledger.open(database_url, "tests-hub")
-    yield ledger
-    await ledger.close()
 
 
 @pytest.fixture

@@ -6,15 +6,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from tests.kube.acting import WRITER, Audit, a_plane, grant
 from tests.kube.member import Json, Member, namespace
+from tests.kube.replaying import replayed_without_server
 from tests.kube.test_hub import CRDS, binding
 from tests.patience import eventually
 
 from wharfinger.domain.actuation import Verb
+from wharfinger.history.fleet_shadow import fleet_shadow
 from wharfinger.manifests.ocm import DISABLED
 from wharfinger.manifests.wharfinger.options import DRIFT, SCHEDULER
 from wharfinger.runtime.backends import Backend
@@ -22,6 +25,8 @@ from wharfinger.runtime.kube.joined import JoinedCluster, store_joined
 from wharfinger.runtime.kube.kubeconfig import read_kubeconfig
 from wharfinger.runtime.kube.rights import actuator_rules, own_rules
 from wharfinger.runtime.kube.watched import HUB_WATCHED
+from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.stages.actuator.hub import APPLIED_PLACEMENT
 
 PLACE = "hub"
@@ -170,14 +175,16 @@ async def test_bindings_and_placements_are_written_where_they_are_ours(
         assert json.loads(applied) == one["spec"]["placement"]
         await _others(hub)
         await _placements(hub)
-    assert targets(hub, "theirs") == {}
-    assert "status" not in the_binding(hub, "theirs")
+        assert targets(hub, "theirs") == {}
+        assert "status" not in the_binding(hub, "theirs")
+        await _shadow(hub, database_url)
     # Nothing is written again and again: a decision takes a write of the spec and one of the
     # status, and a conflict one more.
     assert max(Counter(audit.writes()).values()) <= 12
     refused = [call for call in audit.calls() if call["responseStatus"]["code"] in (403, 422, 400)]
     assert refused == []
     assert audit.unused([*actuator_rules(VERBS), *own_rules()]) == []
+    assert replayed_without_server(hub, database_url, tmp_path) > 1
 
 
 async def _others(hub: Member) -> None:
@@ -271,6 +278,42 @@ async def _placements(hub: Member) -> None:
     hub.apply(*managed("west"))
     await eventually(lambda: slices(hub) == {"everywhere-decision-1": ["east", "west"]})
     await eventually(lambda: _satisfied(hub))
+
+
+async def _shadow(hub: Member, database_url: str) -> None:
+    """What the schedulers of the hub write is compared with what is decided here, and stays."""
+    patch(hub, "theirs", {"spec": {"clusters": [{"name": "north", "replicas": 4}]}})
+    labels = {"cluster.open-cluster-management.io/placement": "theirs"}
+    one: Json = {
+        "apiVersion": "cluster.open-cluster-management.io/v1beta1",
+        "kind": "PlacementDecision",
+        "metadata": {"name": "theirs-decision-1", "namespace": PLACE, "labels": labels},
+    }
+    hub.apply(one)
+    chosen = [{"clusterName": name, "reason": ""} for name in ("west", "east")]
+    said = json.dumps({"status": {"decisions": chosen}})
+    arguments = ("-n", PLACE, "--subresource=status", "--type=merge", "-p", said)
+    hub.kubectl("patch", "placementdecision", "theirs-decision-1", *arguments)
+
+    async def verdicts() -> dict[str, str]:
+        try:
+            report = await fleet_shadow(ledger, "hub")
+        except LedgerError:
+            return {}
+        return {one.name: one.verdict for one in report.decisions}
+
+    ledger = await Ledger.open(database_url, "tests-shadow")
+    try:
+        expected = {"theirs-deployment": "better", "theirs": "agreed"}
+        await eventually(lambda: _are(verdicts, expected))
+    finally:
+        await ledger.close()
+    assert targets(hub, "theirs") == {"north": 4}
+    assert slices(hub)["theirs-decision-1"] == ["west", "east"]
+
+
+async def _are(verdicts: Callable[[], Awaitable[dict[str, str]]], expected: dict[str, str]) -> bool:
+    return await verdicts() == expected
 
 
 def _satisfied(hub: Member) -> bool:

@@ -55,13 +55,6 @@ DEFINITION: Json = {
 
 
 @pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    ledger = await Ledger.open(database_url, "tests-metrics")
-    yield ledger
-    await ledger.close()
-
-
-@pytest_asyncio.fixture
 async def served(member: Member) -> AsyncIterator[None]:
     """The server has the metrics API while the test runs."""
     member.apply(DEFINITION)

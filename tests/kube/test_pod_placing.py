@@ -7,25 +7,30 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from tests.kube.acting import a_plane, grant, join_for_writing
+from tests.kube.acting import Audit as Calls
+from tests.kube.acting import a_plane, decided, grant, join_for_writing
 from tests.kube.collecting import node
 from tests.kube.member import Json, Member, namespace
+from tests.kube.replaying import replayed, replayed_without_server
 from tests.patience import eventually
 
 from wharfinger.domain.actuation import Verb
-from wharfinger.events.decisions import ReplicasPlaced, ReplicasReleased
+from wharfinger.events.decisions import (
+    PodsUnplaced,
+    PreemptionDecided,
+    ReplicasPlaced,
+    ReplicasReleased,
+)
 from wharfinger.history.explain import Explained, account
-from wharfinger.kernel.audit import Audit
-from wharfinger.kernel.step import empty_head
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.kube.joined import JoinedCluster, store_joined
 from wharfinger.runtime.kube.kubeconfig import read_kubeconfig
 from wharfinger.runtime.ledger import DecisionQuery, Ledger
-from wharfinger.stages.cluster import ClusterDecider
 
-HOME, BINDS = "pod-placing", "pod-binding"
+HOME, BINDS, PREEMPTS = "pod-placing", "pod-binding", "pod-preempting"
 NODES = ("placing-1", "placing-2")
 BIND_NODES = ("binding-on-1", "binding-on-2")
+GUARDED_NODE, CHEAP_NODE = "preempting-1", "preempting-2"
 ROOM = 32
 """Pods of half a core that fit on two nodes of eight."""
 
@@ -79,22 +84,12 @@ async def placed(ledger: Ledger, member: Member, home: str = HOME) -> dict[str, 
     return dict(replicas.values())
 
 
-async def replayed(ledger: Ledger, stream: str) -> int:
-    """How many decisions were taken again; each comes out as recorded."""
-    decider = ClusterDecider()
-    audit = Audit(decider, decider.initial(stream), empty_head(stream), ClusterDecider.of_profile)
-    async for recorded in ledger.recorded_rounds(stream):
-        audit.replay(recorded)
-    assert audit.result.divergences == []
-    return audit.result.decisions
-
-
 async def test_the_pods_of_a_deployment_get_nodes(
     member: Member, backend: Backend, database_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     member.apply(namespace(HOME), *(node(name, pool=HOME) for name in NODES))
     member.apply(deployment(ROOM - 8, "500m"))
-    joined = JoinedCluster(member.name, read_kubeconfig(member.kubeconfig()), "act", lease_s=4)
+    joined = JoinedCluster(member.name, read_kubeconfig(member.kubeconfig()), "act", lease_s=16)
     store_joined(tmp_path, joined)
     ledger = await Ledger.open(database_url, "tests-pod-placing")
 
@@ -134,8 +129,8 @@ async def test_the_pods_of_a_deployment_get_nodes(
     shown = await account(ledger, f"{HOME}/web-deployment@{member.name}")
     assert isinstance(shown, Explained)
     assert shown.decision.again.same
-    assert await replayed(ledger, f"cluster/{member.name}") > 1
     await ledger.close()
+    assert replayed(database_url, tmp_path) > 1
     member.kubectl("delete", "namespace", HOME, "--wait=false")
     member.kubectl("delete", "node", *NODES)
 
@@ -178,7 +173,109 @@ async def test_what_is_placed_is_bound_and_a_rollout_in_a_full_cluster_completes
         await eventually(rolled_out)
         rows = [row async for row in ledger.decisions(DecisionQuery(outcomes=("refused",)))]
         assert rows == [], "no replica was given back"
-    assert await replayed(ledger, f"cluster/{member.name}") > 1
     await ledger.close()
+    assert replayed_without_server(member, database_url, tmp_path) > 1
     member.kubectl("delete", "namespace", BINDS, "--wait=false")
     member.kubectl("delete", "node", *BIND_NODES)
+
+
+def _a_pod(name: str, cpu: str, on: str = "", **spec: object) -> Json:
+    """On a node from the beginning, as if others had bound it; or it waits for us."""
+    container = {"name": "main", "image": "nginx:1", "resources": {"requests": {"cpu": cpu}}}
+    place: Json = {"nodeName": on} if on else {"schedulerName": "wharfinger"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": PREEMPTS, "labels": {"app": name}},
+        "spec": {
+            "nodeSelector": {"pool": PREEMPTS},
+            "terminationGracePeriodSeconds": 0,
+            "containers": [container],
+            **place,
+            **spec,
+        },
+    }
+
+
+def _priority(name: str, value: int) -> Json:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    }
+
+
+def _pods(member: Member) -> dict[str, str]:
+    """Name -> node, of the pods that are not being deleted."""
+    return {
+        pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
+        for pod in member.items("pods", "-n", PREEMPTS)
+        if "deletionTimestamp" not in pod["metadata"]
+    }
+
+
+async def test_a_pod_of_higher_priority_takes_the_place_of_one_that_others_bound(
+    member: Member, backend: Backend, database_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Both nodes are full. The pod of the lowest priority is kept by a budget; of those on the
+    other node one is enough."""
+    verbs: tuple[Verb, ...] = ("bind", "evict")
+    grant(member, verbs)
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "guarded", "namespace": PREEMPTS},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "guarded"}}},
+    }
+    member.apply(
+        namespace(PREEMPTS),
+        _priority("preempting-low", 10),
+        _priority("preempting-high", 1000),
+        *(node(name, pool=PREEMPTS) for name in (GUARDED_NODE, CHEAP_NODE)),
+        budget,
+    )
+    member.await_nodes((GUARDED_NODE, CHEAP_NODE))
+    low = {"priorityClassName": "preempting-low"}
+    member.apply(
+        _a_pod("guarded", "7500m", GUARDED_NODE),
+        _a_pod("cheap-1", "3500m", CHEAP_NODE, **low),
+        _a_pod("cheap-2", "3500m", CHEAP_NODE, **low),
+    )
+
+    def guarded() -> bool:
+        (found,) = member.items("pdb", "-n", PREEMPTS)
+        status = found.get("status", {})
+        return bool(status.get("currentHealthy") == 1 and status.get("disruptionsAllowed") == 0)
+
+    await eventually(guarded)
+    join_for_writing(tmp_path, member, verbs)
+    ledger, calls = await Ledger.open(database_url, "tests-pod-placing"), Calls(member)
+    stream = f"cluster/{member.name}"
+    async with a_plane(backend, database_url, topic_prefix, tmp_path):
+        member.apply(_a_pod("urgent", "3", priorityClassName="preempting-high"))
+        await eventually(lambda: _pods(member).get("urgent") == CHEAP_NODE)
+        (row,) = await decided(ledger, stream, "preempting")
+        decision = row.data()
+        assert isinstance(decision, PreemptionDecided)
+        (victim,) = decision.victims
+        assert decision.node == CHEAP_NODE
+        assert victim.name in ("cheap-1", "cheap-2")
+        assert (victim.priority, decision.priority) == (10, 1000)
+        assert set(_pods(member)) == {"guarded", "cheap-1", "cheap-2", "urgent"} - {victim.name}
+        # No room can be made for this one: it waits, and kubectl shows why.
+        member.apply(_a_pod("large", "7", priorityClassName="preempting-high"))
+
+        async def said() -> bool:
+            rows = [row.data() for row in await decided(ledger, stream, "unplaced")]
+            return any("large" in d.binding for d in rows if isinstance(d, PodsUnplaced))
+
+        await eventually(said)
+        assert len(await decided(ledger, stream, "preempting")) == 1
+    evicted = [name for _, name, code in calls.writes("pods/eviction") if code == 201]
+    assert evicted == [victim.name]
+    assert replayed(database_url, tmp_path) > 1
+    await ledger.close()
+    member.kubectl("delete", "namespace", PREEMPTS, "--wait=false")
+    member.kubectl("delete", "node", GUARDED_NODE, CHEAP_NODE)
+    member.kubectl("delete", "priorityclass", "preempting-low", "preempting-high")

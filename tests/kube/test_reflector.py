@@ -11,10 +11,12 @@ from random import Random
 
 import msgspec
 import pytest
+from tests.kube.altering import Altering
 from tests.kube.breaking import Breaking
 from tests.kube.member import Member, config_map, namespace
 from tests.patience import eventually
 
+from wharfinger.runtime.kube import reflector as reflector_module
 from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.kubeconfig import read_kubeconfig
 from wharfinger.runtime.kube.reflector import Break, Reflector
@@ -184,6 +186,51 @@ async def test_a_version_that_is_gone_is_answered_by_one_more_list(member: Membe
         assert known.lists == 2
         assert reflector.counts.breaks[Break.EXPIRED] == 1
         assert known.fewest == 8
+
+
+async def test_a_list_whose_next_page_is_gone_is_begun_again(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version of a list in pages may be compacted before its last page was read. Half a list
+    replaces nothing."""
+    place = "pages"
+    monkeypatch.setattr(reflector_module, "PAGE", 4)
+    member.apply(namespace(place), *(config_map(place, f"c{i}", value="first") for i in range(10)))
+    async with Altering(member) as proxy, KubeApi(proxy.access) as api:
+        proxy.gone_on_the_next_page()
+        async with reflected(api, place, pages=True) as (reflector, known):
+            await eventually(lambda: known.data() == listed(member, place))
+            await eventually(lambda: proxy.watched)
+            assert (known.lists, known.fewest) == (1, 10)
+            assert reflector.counts.lists == 2
+            assert reflector.counts.breaks[Break.EXPIRED] == 1
+
+
+@pytest.mark.parametrize("within", [False, True])
+async def test_both_forms_of_a_version_that_is_gone_are_answered_by_one_list(
+    member: Member, within: bool
+) -> None:
+    """410 as the status of the answer to a watch, and as an event of a watch that is open."""
+    place = f"gone-{within}".lower()
+    member.apply(namespace(place), *(config_map(place, f"c{i}", value="first") for i in range(10)))
+    async with (
+        Altering(member) as proxy,
+        Breaking(member, access=proxy.access) as door,
+        KubeApi(door.access) as api,
+        reflected(api, place) as (reflector, known),
+    ):
+        await eventually(lambda: known.lists)
+        if within:
+            proxy.gone_within()
+        else:
+            proxy.gone_at_start()
+            door.cut()
+        await eventually(lambda: known.lists == 2)
+        member.apply(config_map(place, "later", value="new"))
+        await eventually(lambda: known.data() == listed(member, place))
+        assert proxy.lists.total() == reflector.counts.lists == 2
+        assert reflector.counts.breaks[Break.EXPIRED] == 1
+        assert known.fewest == 10
 
 
 async def test_a_right_that_is_taken_and_given_back(member: Member) -> None:

@@ -1,17 +1,14 @@
-"""A server whose storage is another than before: empty, set back, or compacted. On a cluster of its
-own, since the others' storage is not to be lost."""
+"""A server whose storage is another than before: empty, or set back. On a cluster of its own, since
+the others' storage is not to be lost."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
-import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from infra.kube import cluster
 from tests.kube.collecting import Collecting, collecting, node, pod
 from tests.kube.member import Member, namespace
@@ -33,16 +30,8 @@ def spare(members: list[Member], tmp_path_factory: pytest.TempPathFactory) -> It
     cluster.stop(directory)
 
 
-@pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    ledger = await Ledger.open(database_url, "tests-replaced")
-    yield ledger
-    await ledger.close()
-
-
 def filled(member: Member, number: int = 12) -> None:
-    member.kubectl("delete", "pods", "--all", "--all-namespaces", "--force", "--grace-period=0")
-    member.kubectl("delete", "nodes", "--all")
+    member.empty()
     member.apply(namespace(PLACE), *(node(f"n{i}") for i in range(number)))
     member.apply(*(pod(PLACE, f"p{i}", f"n{i}") for i in range(number)))
 
@@ -54,23 +43,6 @@ def storage(member: Member) -> Path:
 def stored_again(member: Member, between: Callable[[], None]) -> None:
     """Both processes are killed, `between` changes the storage, both start again."""
     cluster.restart(member.directory, "etcd", "kube-apiserver", between=between)
-
-
-def compacted(member: Member) -> None:
-    """All versions but the newest are gone from the storage."""
-    found = cluster.find(member.directory)
-    assert found is not None
-    flag = next(f for f in found.commands["etcd"] if f.startswith("--listen-client-urls="))
-    url = flag.partition("=")[2] + "/v3/kv/"
-
-    def call(what: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
-        request = urllib.request.Request(url + what, json.dumps(body).encode())
-        with urllib.request.urlopen(request) as answer:
-            said: dict[str, dict[str, str]] = json.loads(answer.read())
-            return said
-
-    revision = call("range", {"key": "AA==", "keys_only": True})["header"]["revision"]
-    call("compaction", {"revision": revision, "physical": True})
 
 
 async def conditions(collector: Collecting) -> dict[str, str]:

@@ -29,7 +29,6 @@ from wharfinger.history.shadow import ShadowReport, shadow
 from wharfinger.manifests.kubernetes.cluster_objects import ServiceManifest
 from wharfinger.manifests.kubernetes.core import NodeManifest, PodManifest, pod_of
 from wharfinger.manifests.model import OPEN
-from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.kubeconfig import Access, read_kubeconfig
 from wharfinger.runtime.kube.reflector import Reflector
@@ -37,6 +36,7 @@ from wharfinger.runtime.kube.rights import ACCOUNT, NAMESPACE, collector_rights
 
 HOME = "shadowed"
 NODES = 60
+NODE_NAMES = [f"shadow-{i:02}" for i in range(NODES)]
 """Below a hundred kube-scheduler looks at every node."""
 PODS = int(os.environ.get("WHARFINGER_TEST_SHADOW_PODS", "300"))
 RELEASE = (1, 36)
@@ -169,6 +169,7 @@ def scheduled(members: Sequence[Member]) -> Iterator[Member]:
     """A cluster with nodes and its own scheduler, which ends with the tests of this file."""
     member = members[-1]
     chance = Random(7)
+    member.empty()
     member.apply(*(a_node(i, chance) for i in range(NODES)), namespace(HOME), SERVICE)
     member.apply(*collector_rights())
     with (member.directory / "kube-scheduler.log").open("ab") as log:
@@ -192,7 +193,7 @@ def scheduled(members: Sequence[Member]) -> Iterator[Member]:
         scheduler.kill()
         scheduler.wait()
         member.kubectl("delete", "namespace", HOME, "--wait=false")
-        member.kubectl("delete", "node", *(f"shadow-{i:02}" for i in range(NODES)))
+        member.kubectl("delete", "node", *NODE_NAMES)
 
 
 # --- what is read of it
@@ -249,24 +250,19 @@ async def watched(access: Access) -> AsyncIterator[SeenPods]:
                 await task
 
 
-def ready(member: Member) -> list[Json]:
-    """The nodes of this test, once KWOK and the controllers are done with all of them."""
-    nodes = [n for n in member.items("nodes") if n["metadata"]["name"].startswith("shadow-")]
-    settled = [n for n in nodes if not _unsettled(n)]
-    return settled if len(settled) == NODES else []
+async def lived(member: Member, plane: ToldPlane, access: Access, pods: int) -> int:
+    """The pods are created one after the other, as each is decided; some go again. How many of them
+    the plane saw on nodes: one that waits is tried again later, and may get its node then."""
+    told: set[str] = set()
 
+    async def tell(node: str) -> None:
+        facts = seen.facts(node)
+        if node:
+            told.update(pod.name for fact in facts for pod in fact.pods)
+        await plane.tell(*facts, after_s=0.1)
 
-def _unsettled(node: Json) -> bool:
-    ready = any(
-        c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", ())
-    )
-    return not ready or any("kubernetes.io" in t["key"] for t in node["spec"].get("taints", ()))
-
-
-async def lived(member: Member, plane: ToldPlane, access: Access, pods: int) -> None:
-    """The pods are created one after the other, as each is decided; some go again."""
-    await eventually(lambda: asyncio.to_thread(ready, member))
-    nodes = [NodeManifest.model_validate(n, context=OPEN).to_domain() for n in ready(member)]
+    there = await asyncio.to_thread(member.await_nodes, NODE_NAMES)
+    nodes = [NodeManifest.model_validate(n, context=OPEN).to_domain() for n in there]
     service = ServiceManifest.model_validate(member.items("services", "-n", HOME)[0], context=OPEN)
     await plane.tell(
         a_cluster("oslo"),
@@ -282,13 +278,14 @@ async def lived(member: Member, plane: ToldPlane, access: Access, pods: int) -> 
             await admin.request("POST", path, body=msgspec.json.encode(pod))
             await eventually(lambda name=name: seen.decided(name))
             node = seen.pods[name]["spec"].get("nodeName", "")
-            await plane.tell(*seen.facts(node), after_s=0.1)
+            await tell(node)
             if node and chance.random() < 0.05:
                 gone = chance.choice(sorted(n for n, p in seen.pods.items() if _node(p)))
                 left = _node(seen.pods[gone])
                 await admin.request("DELETE", f"{path}/{gone}", {"gracePeriodSeconds": "0"})
                 await eventually(lambda gone=gone: gone not in seen.pods)
-                await plane.tell(*seen.facts(left), after_s=0.1)
+                await tell(left)
+    return len(told)
 
 
 def _node(pod: Json) -> str:
@@ -306,24 +303,24 @@ def described(report: ShadowReport) -> Callable[[], str]:
 
 
 async def test_each_choice_of_the_real_scheduler_is_one_of_our_best(
-    scheduled: Member, backend: Backend, migrated_database: str
+    scheduled: Member, database_server: str, migrated_database: str
 ) -> None:
     token = scheduled.kubectl("create", "token", "-n", NAMESPACE, ACCOUNT).strip()
     admin = read_kubeconfig(scheduled.kubeconfig())
     access = Access(admin.server, admin.authority, token=token)
     user = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
     before = len(scheduled.audit(user))
-    with fresh_database(backend.database_url, template=migrated_database) as url:
+    with fresh_database(database_server, template=migrated_database) as url:
         plane = await ToldPlane.opened(url)
         try:
-            await lived(scheduled, plane, access, PODS)
+            on_nodes = await lived(scheduled, plane, access, PODS)
             report = await shadow(plane.ledger, "oslo", release=RELEASE)
             again = await shadow(plane.ledger, "oslo", release=RELEASE)
         finally:
             await plane.ledger.close()
     assert report.decisions == again.decisions, "it is made of what was recorded, and of that alone"
     waiting = len([p for p in scheduled.items("pods", "-n", HOME) if not _node(p)])
-    assert report.placed == PODS - waiting
+    assert report.placed == on_nodes >= PODS * 3 // 4
     assert waiting > 0
     counts = dict(report.counts)
     print(f"{report.placed} placed: {counts}, {report.run_s / report.runs * 1e3:.1f} ms a decision")

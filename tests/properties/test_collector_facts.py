@@ -39,6 +39,7 @@ from wharfinger.stages.collector.state import (
     IMAGES_A_BUCKET,
     IMAGES_US,
     NODES_US,
+    NOT_READ,
     PODS_US,
     SECOND_US,
 )
@@ -250,6 +251,37 @@ def test_nothing_is_sent_before_both_lists_are_complete() -> None:
     assert len(facts.due(10 * SECOND_US)) == BUCKETS_MIN + 1
 
 
+def test_a_cluster_that_refuses_to_be_listed_is_known_and_takes_nothing_until_it_is() -> None:
+    facts = ObservedCluster(OSLO)
+    assert facts.unlisted(0) == [], "no right is missing"
+    facts.condition("MayReadNode", False, 0)
+    (sighted,) = facts.unlisted(0)
+    refused = msgspec.structs.replace(
+        OSLO, taints=(NOT_READ,), conditions={**OSLO.conditions, "MayReadNode": "False"}
+    )
+    assert sighted.fact.data == ClusterObserved(refused)
+    assert facts.unlisted(0) == [], "it has not changed"
+    facts.unsent([sighted], 0)
+    assert [s.fact for s in facts.unlisted(0)] == [sighted.fact], "it was not accepted"
+    assert facts.due(SECOND_US) == []
+    facts.condition("MayReadNode", True, 0)
+    facts.list_nodes([node("n1")], 0)
+    facts.list_pods([], 0)
+    assert ClusterObserved(OSLO) in [s.fact.data for s in facts.due(SECOND_US)]
+    assert facts.unlisted(0) == []
+
+
+def test_a_cluster_that_was_listed_before_stays_as_it_is_while_it_refuses() -> None:
+    before = msgspec.structs.replace(OSLO, zones=("z1", "z2"))
+    facts = ObservedCluster(OSLO, [ClusterObserved(before), NodesObserved("oslo", 0, 8, ())])
+    facts.condition("MayReadNode", False, 0)
+    (sighted,) = facts.unlisted(0)
+    conditions = {**OSLO.conditions, "MayReadNode": "False"}
+    assert sighted.fact.data == ClusterObserved(
+        msgspec.structs.replace(before, conditions=conditions)
+    )
+
+
 def test_what_an_earlier_collector_saw_and_is_gone_is_taken_back() -> None:
     known: list[Fact] = [
         NodesObserved("oslo", 0, 32, ()),
@@ -303,6 +335,9 @@ def test_another_mode_reports_all_nodes_again() -> None:
     facts.observe_cluster(changed, 2 * SECOND_US)
     again = _nodes(facts.due(2 * SECOND_US))
     assert {(nodes.places, nodes.scheduler) for nodes in again} == {("none", "wharfinger")}
+    changed = msgspec.structs.replace(facts.cluster, evicts=True)
+    facts.observe_cluster(changed, 3 * SECOND_US)
+    assert {nodes.evicts for nodes in _nodes(facts.due(4 * SECOND_US))} == {True}
     assert [nodes.bucket for nodes in again] == list(range(again[0].buckets))
     facts.observe_cluster(changed, 3 * SECOND_US)
     assert _nodes(facts.due(4 * SECOND_US)) == []

@@ -59,6 +59,23 @@ def test_no_more_places_are_lost_than_are_displaced(
     assert before - places(fleet, wanted) <= taken.places(len(fleet))
 
 
+@given(amounts, st.lists(st.tuples(amounts, st.integers(1, 50)), max_size=12), st.booleans())
+def test_many_classes_take_what_each_takes(
+    wanted: Node, taken: list[tuple[Node, int]], known: bool
+) -> None:
+    """Also where some are of the wanted class, and whether or not their shares are known."""
+    needs, key = demand_of(Requirements(wanted)), Requirements(wanted).class_key
+    classes = [(Requirements(one).class_key, demand_of(Requirements(one)), n) for one, n in taken]
+    proportions, together, apart = Proportions(), Displaced(), Displaced()
+    for other, one, n in classes:
+        if other != key:
+            apart.add(one, needs, n)
+            if known:
+                proportions.of(key, needs, other, one)
+    together.add_classes(key, needs, classes, proportions)
+    assert together == apart
+
+
 @given(amounts, st.lists(st.tuples(amounts, st.integers(1, 3)), min_size=1, max_size=3))
 def test_a_set_takes_what_its_pods_take_apart(wanted: Node, parts: list[tuple[Node, int]]) -> None:
     needs = demand_of(Requirements(wanted))

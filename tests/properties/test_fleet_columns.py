@@ -26,8 +26,9 @@ from wharfinger.domain.reasons import FleetReason
 from wharfinger.domain.selectors import LabelSelector, Requirement
 from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
-from wharfinger.domain.workload import ObjectRef
+from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.engine.fleet import webster
+from wharfinger.engine.fleet.estimate import Demand
 from wharfinger.engine.fleet.feasible import Feasible, build
 from wharfinger.engine.fleet.weights import static_weights
 from wharfinger.events.bindings import BindingRequested
@@ -47,6 +48,7 @@ from wharfinger.stages.fleet.fold import fold_input
 from wharfinger.stages.fleet.fork import fork
 from wharfinger.stages.fleet.solve import feasible, solve, term_of
 from wharfinger.stages.fleet.state import FleetState
+from wharfinger.stages.fleet.state.clusters import ClusterState
 
 TOWNS = tuple((f"town-{i:02d}", ("north", "south", "west", "east")[i % 4]) for i in range(24))
 
@@ -334,3 +336,58 @@ def test_amounts_beyond_64_bits_are_counted_all_the_same(
     in_lists = decided()
     in_arrays(monkeypatch)
     assert decided() == in_lists
+
+
+@pytest.mark.parametrize("classes", [1, 20])
+def test_new_counts_of_all_clusters_are_in_the_arrays_before_the_next_decision(
+    classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A decision after them asks no cluster by itself. With many classes it does, since most
+    columns may not be used again; the estimates are the same."""
+    in_arrays(monkeypatch)
+    kinds = [Requirements({"cpu": 100 + i, "memory": 2**20}) for i in range(classes)]
+    decider = FleetDecider()
+    state, head = decider.initial("fleet/0"), empty_head("fleet/0")
+    dynamic = Placement(replicas=ReplicaScheduling("Divided", "Weighted", dynamic=True))
+
+    def take(*facts: Value) -> None:
+        nonlocal head
+        events = [
+            made(data, id=derived_id("renewed", head.round, n), source="/tests", subject="fleet")
+            for n, data in enumerate(facts)
+        ]
+        head = step(decider, state, head, events, START + head.round, {}).head()
+
+    def counts(more: int) -> list[Value]:
+        return [
+            CapacityEstimated(
+                name,
+                1,
+                {"cpu": 10_000 * (i + more), "memory": 2**40, "pods": 50 + more},
+                {kind.class_key: 3 * i + more for kind in kinds},
+                {"fleet/0": head.seq},
+            )
+            for i, (name, _) in enumerate(TOWNS)
+        ]
+
+    def request(i: int) -> BindingRequested:
+        name, asks = f"a/b{i}", kinds[i % classes]
+        resource = ObjectRef("apps/v1", "Deployment", name)
+        return BindingRequested(Binding(name, name, resource, 40, asks, dynamic))
+
+    take(*(ClusterObserved(Cluster(name)) for name, _ in TOWNS), *counts(1))
+    take(*(request(i) for i in range(classes)))
+    take(*counts(4))
+    asked: list[str] = []
+    whole = ClusterState.ceiling
+
+    def ceiling(cluster: ClusterState, class_key: str, demand: Demand) -> int:
+        asked.append(cluster.name)
+        return whole(cluster, class_key, demand)
+
+    monkeypatch.setattr(ClusterState, "ceiling", ceiling)
+    take(request(classes))
+    assert len(asked) == (0 if classes == 1 else len(TOWNS))
+    for record in state.bindings.values():
+        values = state.column(record).values
+        assert list(values) == [state.fits(record, cluster) for cluster in state.order]

@@ -26,7 +26,7 @@ from wharfinger.events.capacity import QuotaRoom
 from wharfinger.events.proposals import EvictionProposed
 from wharfinger.stages.due_times import Agenda
 from wharfinger.stages.fleet.fork import fork
-from wharfinger.stages.fleet.queue import reopened, stands_everywhere
+from wharfinger.stages.fleet.queue import reopened, stands
 from wharfinger.stages.fleet.state import FleetState
 from wharfinger.stages.fleet.state.clusters import ClusterState
 
@@ -245,9 +245,7 @@ def test_what_is_derived_equals_what_is_made_again(history: Sequence[Sequence[ob
 
 @many
 @given(histories)
-def test_a_binding_that_stands_everywhere_is_decided_as_it_stands(
-    history: Sequence[Sequence[object]],
-) -> None:
+def test_a_binding_that_stands_is_decided_as_it_stands(history: Sequence[Sequence[object]]) -> None:
     """What a change of facts passes over, a decision would leave as it is."""
     plane = FleetPlane()
     start(plane)
@@ -255,7 +253,7 @@ def test_a_binding_that_stands_everywhere_is_decided_as_it_stands(
         live(plane, happened)
         state = plane.state
         for name in [*state.waiting.everywhere]:
-            if stands_everywhere(state, state.bindings[name]):
+            if stands(state, state.bindings[name]):
                 other = fork(state)
                 assert reopened(other, other.bindings[name]) is None, name
 

@@ -12,9 +12,9 @@ from tests.hunting import examples
 from tests.live_objects import NODES, PODS, Json
 
 from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.pod_workload import COMPLETION_INDEX, binding_of, index_of
 from wharfinger.manifests.kubernetes.core import NodeManifest, PodManifest, pod_of, waiting_of
 from wharfinger.manifests.kubernetes.live import LiveNode, LivePod, LiveReader, UnreadableError
-from wharfinger.manifests.kubernetes.waiting_pod import COMPLETION_INDEX, binding_of, index_of
 from wharfinger.manifests.model import LIVE
 from wharfinger.stages.collector import ObservedCluster
 from wharfinger_collector.sighting import LiveDecoder, PodSink
@@ -162,3 +162,21 @@ def test_a_finished_pod_that_cannot_be_read_leaves_its_node_and_the_facts_are_in
     sink.upsert(decoder.pod(live_pod("Failed")), "3")
     assert facts.finished("u") is not None
     assert facts.cluster.conditions == {}
+
+
+def test_a_right_that_was_taken_away_is_said_and_nothing_is_forgotten() -> None:
+    facts, sink, decoder = a_sink()
+    sink.upsert(decoder.pod(live_pod("Running")), "1")
+    for why, refused in (
+        ("the connection broke", False),
+        ("403 Forbidden: pods is forbidden", True),
+    ):
+        sink.broken(why)
+        assert sink.refused is refused
+        facts.condition("MayReadPod", not sink.refused, 1)
+        facts.observe_cluster(Cluster("oslo", conditions={"Ready": "True"}), 2)
+        said = {"MayReadPod": "False"} if refused else {}
+        assert facts.cluster.conditions == {"Ready": "True", **said}
+    assert facts.pod("u") is not None
+    sink.alive("2")
+    assert not sink.refused

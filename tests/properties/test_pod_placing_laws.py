@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.cluster_world import STREAM, Harness, a_node
+from tests.cluster_world import CLUSTER, STREAM, Harness, a_node
 from tests.hunting import examples
+from tests.scenarios.test_barred_nodes import answer
 from tests.scenarios.test_pod_placing import OURS, WEB, joined, on, waiting, waits, wants
 
 from wharfinger.domain.node import WaitingPod
@@ -19,16 +20,31 @@ from wharfinger.domain.value import Value
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved, WaitingPodsObserved
 from wharfinger.events.decisions import (
+    NodeBarred,
     PodsUnplaced,
+    ReplicasAdopted,
     ReplicasPlaced,
     ReplicasRefused,
     ReplicasReleased,
 )
+from wharfinger.events.effects import AnswerOutcome, EffectsObserved
 from wharfinger.events.fanout import assignment_items
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.step import empty_head
-from wharfinger.stages.cluster.pod_placing import waits_for_us
+from wharfinger.stages.cluster.adoption import ASSIGNED
+from wharfinger.stages.cluster.barred_nodes import barred_now
+from wharfinger.stages.cluster.pod_placing import binding_of, waits_for_us
+
+
+def decision_at(plane: Harness) -> int:
+    return plane.state.at
+
+
+def workload(binding: str) -> str:
+    """The pods of a workload of the cluster are those of a binding that is assigned later."""
+    return binding.removesuffix(f"@{CLUSTER}")
+
 
 NODES, CPU = ("a", "b", "c"), 2000
 CPUS = (300, 700, 1100)
@@ -37,7 +53,8 @@ Step = tuple[str, int, int]
 steps = st.lists(
     st.tuples(
         st.sampled_from(("make", "make", "bind", "bind", "delete", "deliver", "deliver"))
-        | st.sampled_from(("elsewhere", "lose", "again", "assign", "gate", "restart", "time")),
+        | st.sampled_from(("elsewhere", "lose", "again", "assign", "gate", "restart", "time"))
+        | st.sampled_from(("refuse", "reject")),
         st.integers(0, 7),
         st.integers(0, 2),
     ),
@@ -57,13 +74,18 @@ class Cluster:
     bound: dict[str, tuple[str, WaitingPod]] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
     replicas: dict[tuple[str, int], str] = field(default_factory=dict)
+    moved: dict[str, str] = field(default_factory=dict)
+    """uid -> node, of replicas that the fleet's binding is about to get."""
     untold: dict[str, None] = field(default_factory=dict)
     sent: list[Value] = field(default_factory=list)
     mirror: Occupancy = field(default_factory=Occupancy)
     """What the estimator makes of the same facts, and of the decisions as they are sent to it."""
+    barred: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(workload, node) -> until when nothing is placed there."""
     made: int = 0
     wanted: int = 0
-    foreign: bool = False
+    overbooked: bool = False
+    """Room was taken that the stage could not know of."""
 
     def __post_init__(self) -> None:
         self.tell(["nodes"])
@@ -99,7 +121,7 @@ class Cluster:
                 if uid in self.waiting and self.chosen[uid] in self.nodes:
                     self.bind(uid, self.chosen[uid])
             case "elsewhere" if waiting and self.nodes:
-                self.foreign = True
+                self.overbooked = True
                 self.bind(waiting[number % len(waiting)], self.nodes[more % len(self.nodes)])
             case "delete" if waiting or bound:
                 uid = (*waiting, *bound)[number % (len(waiting) + len(bound))]
@@ -121,6 +143,18 @@ class Cluster:
             case "again" if self.sent:
                 latest = {self.key(fact): fact for fact in self.sent}
                 self.follow(self.plane.feed(*list(latest.values())[-1 - number :]))
+            case "refuse" if self.chosen:
+                uid = sorted(self.chosen)[number % len(self.chosen)]
+                # An answer that contradicts the cluster: the stage gives away room that is taken.
+                self.overbooked |= uid in self.bound
+                self.answered(uid, "refused")
+            case "reject" if self.chosen:
+                uid = sorted(self.chosen)[number % len(self.chosen)]
+                if uid in self.waiting and self.chosen[uid] in self.nodes:
+                    node = self.chosen[uid]
+                    del self.waiting[uid]  # bound, and failed at once: it is in neither fact
+                    self.changed("waiting")
+                    self.answered(uid, "rejected", node)
             case "assign":
                 self.assign(number % 5, CPUS[more])
             case "time":
@@ -132,6 +166,16 @@ class Cluster:
                 assert decider.dump(self.plane.state) == sections
             case _:
                 pass
+
+    def answered(self, uid: str, outcome: AnswerOutcome, node: str = "") -> None:
+        """What an actuator reports of the pod, which was to be bound."""
+        node = node or self.chosen[uid]
+        binding = next(b for (b, _), pod in self.replicas.items() if pod == uid)
+        fact = EffectsObserved(CLUSTER, (answer(uid, node, binding, outcome),))
+        self.sent.append(fact)
+        self.follow(self.plane.feed(fact))
+        if outcome == "refused" and uid in self.waiting:
+            assert self.chosen.get(uid) != node or node not in self.nodes, "placed elsewhere"
 
     def assign(self, replicas: int, cpu: int) -> None:
         wanted = self.plane.assigned((WEB, replicas, wants(cpu), 0))
@@ -162,6 +206,8 @@ class Cluster:
                 return f"on {node}"
             case WaitingPodsObserved():
                 return "waiting"
+            case EffectsObserved():
+                return "answers"
             case _:
                 return f"nodes {getattr(fact, 'bucket', '')}"
 
@@ -196,19 +242,38 @@ class Cluster:
                     for share in placed.placed:
                         for ordinal, uid in zip(share.ordinals, share.pods, strict=True):
                             assert uid not in self.chosen, "placed once"
+                            bar = self.barred.get((workload(placed.binding), share.node), 0)
+                            assert bar <= decision_at(self.plane), "placed on a barred node"
                             self.chosen[uid] = share.node
                             self.replicas[placed.binding, ordinal] = uid
+                case ReplicasAdopted() as adopted:
+                    for share in adopted.placed:
+                        for ordinal, uid in zip(share.ordinals, share.pods, strict=True):
+                            assert uid not in self.chosen, "a replica once"
+                            assert (adopted.binding, ordinal) not in self.replicas
+                            if adopted.why == "reassigned":
+                                assert adopted.binding == WEB
+                                assert uid in self.moved, "it keeps its node"
+                                assert self.moved.pop(uid) == share.node
+                            self.chosen[uid] = share.node
+                            self.replicas[adopted.binding, ordinal] = uid
                 case ReplicasReleased() as released:
                     for share in released.released:
                         assert share.pods == (), "no pod is to be evicted"
                         for ordinal in share.ordinals:
                             uid = self.replicas.pop((released.binding, ordinal))
                             assert self.chosen.pop(uid) == share.node
+                            if released.reason == ASSIGNED:
+                                self.moved[uid] = share.node
                 case ReplicasRefused() as back:
                     assert back.binding == WEB
                     self.wanted -= back.count
                     placed_here = sum(binding == WEB for binding, _ in self.replicas)
                     assert self.wanted >= placed_here, "given back although it has a place"
+                case NodeBarred() as bar:
+                    key = workload(bar.binding), bar.node
+                    assert self.barred.get(key, 0) <= decision_at(self.plane), "barred already"
+                    self.barred[key] = bar.until_us
                 case PodsUnplaced() as said:
                     assert not self.chosen.keys() & set(said.pods), "it has a place"
                 case other:
@@ -238,13 +303,21 @@ def test_what_is_placed_is_what_waits_or_runs(history: list[Step]) -> None:
     for name in cluster.nodes:
         free = table.rows[name].free[table.resource_codes["cpu"]]
         assert free == cluster.free(name), name
-        assert free >= 0 or cluster.foreign
+        assert free >= 0 or cluster.overbooked
     for uid, node in cluster.chosen.items():
         assert uid in cluster.waiting or cluster.bound[uid][0] == node
     assert set(book.replica_of) == set(cluster.chosen)
-    most = max((cluster.free(name) for name in cluster.nodes), default=0)
+    assert cluster.moved == {}
+    for uid, (node, pod) in cluster.bound.items():
+        workload_held = pod.binding in book.held
+        ours = pod.requirements.traits.scheduler == OURS
+        if node in cluster.nodes and (workload_held or ours):
+            assert cluster.chosen[uid] == node, "it runs, and is no replica"
     for uid, pod in cluster.waiting.items():
         if uid not in cluster.chosen and waits_for_us(cluster.plane.state, pod):
+            barred = barred_now(cluster.plane.state, binding_of(cluster.plane.state, pod))
+            rooms = [cluster.free(name) for name in cluster.nodes if name not in barred]
+            most = max(rooms, default=0)
             assert pod.requirements.requests["cpu"] > most, "it fits, and waits"
             assert uid in cluster.plane.state.said, "it waits, and is not told why"
     facts = [fact for key in ("nodes", "waiting") for fact in cluster.fact(key)]

@@ -29,8 +29,12 @@ from wharfinger.domain.cluster_objects import ClusterObjects, NamespaceLabels
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.pod_traits import PodTerm, PodTraits, TopologySpread, WeightedPodTerm
 from wharfinger.domain.selectors import LabelSelector
+from wharfinger.domain.workload import Requirements
 from wharfinger.engine.framework.formulas import domains_weight
 from wharfinger.engine.framework.snapshot import Snapshot
+from wharfinger.engine.nodes.occupancy import Occupancy
+from wharfinger.engine.nodes.place import Placer
+from wharfinger.events.cluster_state import PodsObserved, into_buckets
 from wharfinger.rules.nodes.pod_topology_spread import half_away
 
 SPREAD = only("PodTopologySpread")
@@ -311,3 +315,24 @@ def test_a_pod_alone_in_a_cluster_may_go_anywhere(selector: LabelSelector | None
         spread=(TopologySpread(key, 1, selector=selector),),
     )
     assert feasible(BOTH, Snapshot.of(nodes, []), pod) == {"n0", "n1"}
+
+
+def test_objects_that_changed_twice_are_seen() -> None:
+    """What was derived from earlier objects does not count for later ones. The memory of the first
+    is free when the third are made, so their address tells nothing."""
+    book = Occupancy()
+    for event in into_buckets("oslo", [Node(n, {"cpu": 4000}, labels={HOST: n}) for n in "ab"], 1):
+        book.observe_nodes(event, 0)
+    db = Requirements({"cpu": 100}, pod=PodTraits(namespace="data", labels={"app": "db"}))
+    book.observe_pods(PodsObserved("oslo", "a", (Pod("u", "p", db, "a"),)))
+    term = PodTerm(
+        HOST, LabelSelector({"app": "db"}), namespace_selector=LabelSelector({"team": "x"})
+    )
+    beside = Requirements({"cpu": 100}, pod=PodTraits(namespace="shop", affinity=(term,)))
+    cls, placer = book.class_of(beside), Placer(book.table, "least-allocated")
+    for _ in range(20):
+        book.observe_objects(ClusterObjects.of([NamespaceLabels("data", {"team": "x"})]))
+        assert placer.choose(cls) is not None
+        book.observe_objects(ClusterObjects.of([NamespaceLabels("data", {"team": "y"})]))
+        book.observe_objects(ClusterObjects.of([NamespaceLabels("data", {"team": "z"})]))
+        assert placer.choose(cls) is None

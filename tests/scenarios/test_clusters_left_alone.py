@@ -100,7 +100,7 @@ def test_the_mode_is_in_snapshots_and_replays(plane: Harness) -> None:
     again = plane.decider.load(STREAM, sections)
     assert plane.decider.dump(again) == sections
     assert again.book.places == "none"
-    assert again.book.incoming_terms == {1: ("pods", "wharfinger")}
+    assert again.book.incoming_terms == {1: ("pods", "wharfinger", False)}
     replayed = audit(plane.decider, plane.decider.initial(STREAM), empty_head(STREAM), plane.rounds)
     assert replayed.divergences == []
 
@@ -118,4 +118,4 @@ def test_the_order_of_buckets_does_not_matter(order: list[int], cut: int) -> Non
     for part in (buckets[:cut], buckets[cut:], buckets[cut:]):
         assert plane.feed(*part) == []
     assert plane.state.book.places == "shadow"
-    assert plane.state.book.terms == dict.fromkeys(range(8), ("shadow", "wharfinger"))
+    assert plane.state.book.terms == dict.fromkeys(range(8), ("shadow", "wharfinger", False))

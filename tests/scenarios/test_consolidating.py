@@ -405,7 +405,7 @@ def test_nothing_is_proposed_while_the_facts_of_a_cluster_are_not_fresh() -> Non
     plane.given(ClusterObserved(stale))
     for _ in range(5):
         assert plane.given(FleetHeard("collector-0", 10, ("oslo",))).proposed_within(200) == []
-    assert plane.state.watches["oslo"].held == "the facts of cluster oslo are not fresh"
+    assert plane.state.watches["oslo"].held == "the facts of cluster oslo are not fresh: Node, Pod"
     plane.given(ClusterObserved(Cluster("oslo", lease_s=3600)))
     assert [nodes for _, nodes in plane.proposed_within(30)] == [("n1",)]
 

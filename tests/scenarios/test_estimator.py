@@ -12,7 +12,7 @@ from tests.cluster_world import CLUSTER, GIB, STREAM, a_node, event, needs, obse
 from wharfinger.domain.binding import Binding, Component, set_key
 from wharfinger.domain.cluster import Cluster, NodeGrade, ResourceSummary
 from wharfinger.domain.node import Node, Pod
-from wharfinger.domain.pod_traits import HOSTNAME, HostPort, PodTerm, PodTraits
+from wharfinger.domain.pod_traits import HOSTNAME, HostPort, PodTerm, PodTraits, TopologySpread
 from wharfinger.domain.policy import FederatedQuota, Policy
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.selectors import LabelSelector, Requirement
@@ -454,6 +454,44 @@ def test_anti_affinity_to_others_leaves_room_for_its_own(world: Estimator) -> No
     wanted = keeping_off(anti_affinity=(others, PodTerm("zone", LabelSelector({"app": "web"}))))
     world.wants("two", wanted)
     assert world.said().classes[wanted.class_key] > 2
+
+
+def zoned(**zones: str) -> list[Node]:
+    return [
+        msgspec.structs.replace(a_node(name, cpu=9000), labels={HOSTNAME: name, "zone": zone})
+        for name, zone in zones.items()
+    ]
+
+
+def test_what_excludes_its_like_from_a_zone_fits_once_in_each() -> None:
+    wanted = keeping_off(anti_affinity=(PodTerm("zone", LabelSelector({"app": "web"})),))
+    world = Estimator()
+    world.wants("web", wanted)
+    world.given(*observed(zoned(a="north", b="north", c="south")))
+    assert world.said().classes[wanted.class_key] == 2
+    world.decided(STREAM, Placed(1, "d", "web", (NodeShare("b", (0,)),), wanted))
+    assert world.said().classes[wanted.class_key] == 1
+
+
+def test_what_is_spread_over_zones_fits_as_often_as_the_smallest_zone_allows() -> None:
+    """North has room for 18, south for 9, and no zone may have more than one more."""
+    alike = LabelSelector({"app": "web"})
+    wanted = keeping_off(spread=(TopologySpread("zone", 1, True, alike),))
+    world = Estimator()
+    world.wants("web", wanted)
+    world.given(*observed(zoned(a="north", b="north", c="south")))
+    assert world.said().classes[wanted.class_key] == 19
+
+
+def test_what_follows_others_fits_where_they_are() -> None:
+    wanted = keeping_off(affinity=(PodTerm("zone", LabelSelector({"app": "db"})),))
+    world = Estimator()
+    world.wants("web", wanted)
+    world.given(*observed(zoned(a="north", b="north", c="south")))
+    assert world.said().classes[wanted.class_key] == 0
+    db = msgspec.structs.replace(SMALL, pod=PodTraits(labels={"app": "db"}))
+    world.given(PodsObserved(CLUSTER, "c", (Pod("u", "db", db, "c"),)))
+    assert world.said().classes[wanted.class_key] == 8
 
 
 def test_a_pod_with_a_nodes_name_fits_there_alone(world: Estimator) -> None:

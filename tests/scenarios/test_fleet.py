@@ -319,6 +319,23 @@ def test_a_cluster_without_an_estimator_is_estimated_from_its_summary(plane: Fle
     assert (scored.estimate, scored.estimated_by) == (3, "summary")
 
 
+def test_what_a_summary_does_not_include_stays_deducted(plane: FleetPlane) -> None:
+    """Without `accounted_through` it would be taken to include everything before it."""
+
+    def summary(allocated: int, through: int) -> ClusterObserved:
+        totals = {"cpu": 8000}
+        included = {"fleet/0": through}
+        found = ResourceSummary(totals, {"cpu": allocated}, accounted_through=included)
+        return ClusterObserved(Cluster("oslo", summary=found))
+
+    plane.given(summary(0, 0), a_binding("web", 3))
+    plane.given(summary(1000, 0))
+    plane.when(a_binding("db", 5))
+    plane.then_refused("db", "Unschedulable")
+    plane.when(summary(3000, 1_000_000))
+    plane.then_scheduled("db", oslo=5)
+
+
 def test_capacity_may_be_known_before_the_cluster(plane: FleetPlane) -> None:
     plane.given(room("oslo", 5))
     plane.when(a_binding("web", 2))

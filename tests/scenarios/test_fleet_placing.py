@@ -33,6 +33,7 @@ from wharfinger.domain.placement import (
     SpreadConstraint,
 )
 from wharfinger.domain.pod_traits import HostPort, PodTraits
+from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.assignments import Assigned, Refused
 from wharfinger.events.bindings import BindingRequested
@@ -41,7 +42,11 @@ from wharfinger.events.decisions import BindingReleased, ScheduleDecided, Schedu
 from wharfinger.events.fanout import assignment_items
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.kernel.step import decision_id
+from wharfinger.stages.fleet import queue, solve
 from wharfinger.stages.fleet.current_assignments import current_items
+from wharfinger.stages.fleet.drafts import present
+from wharfinger.stages.fleet.solve import SolveResult, beyond
+from wharfinger.stages.fleet.state import BindingState, FleetState
 
 
 @pytest.fixture
@@ -475,3 +480,76 @@ def test_what_keeps_its_pods_apart_is_another_class(plane: FleetPlane) -> None:
     )
     plane.when(a_binding("web", 3, requirements=apart))
     assert plane.schedule("web").explanation.why == "its replicas ask for something else"
+
+
+# Facts that no policy reads
+
+
+PROD = {"env": "prod"}
+LABELLED = ClusterAffinity("prod", labels=LabelSelector(PROD))
+EVERYWHERE = {
+    "Duplicated": a_request("web", placement=Placement((LABELLED,), replicas=DUPLICATED)),
+    "an object without replicas": a_request(
+        "web", replicas=0, requirements=Requirements(), placement=Placement((LABELLED,))
+    ),
+    "two affinity terms": a_request(
+        "web",
+        placement=Placement(
+            (LABELLED, ClusterAffinity("rest", exclude=("oslo",))), replicas=DUPLICATED
+        ),
+    ),
+    "a spread constraint": a_request(
+        "web",
+        placement=Placement(
+            (LABELLED,), spread=(SpreadConstraint("cluster", "", 1, 9),), replicas=DUPLICATED
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("request_", EVERYWHERE.values(), ids=EVERYWHERE)
+def test_a_label_that_no_policy_reads_solves_nothing(
+    plane: FleetPlane, monkeypatch: pytest.MonkeyPatch, request_: BindingRequested
+) -> None:
+    names = ("bergen", "narvik", "oslo")
+    plane.given(*(a_cluster(name, labels=PROD) for name in names))
+    plane.given(*(room(name, 6) for name in names))
+    plane.when(request_)
+    assert [*placed(plane, "web")] == [*names]
+    plane.when(a_cluster("oslo", labels=PROD | {"serial": "1"}))
+    solved: list[str] = []
+
+    def counted(state: FleetState, record: BindingState, **asked: bool) -> SolveResult:
+        solved.append(record.spec.name)
+        return present(state, record, **asked)
+
+    monkeypatch.setattr(queue, "present", counted)
+    plane.when(a_cluster("oslo", labels=PROD | {"serial": "2"}))
+    plane.when(a_cluster("bergen", labels=PROD | {"serial": "2"}))
+    assert solved == []
+    plane.when(a_cluster("stavanger", labels=PROD), room("stavanger", 6))
+    plane.when(a_cluster("stavanger", labels=PROD | {"serial": "3"}))
+    assert solved, "a cluster that joins is looked at"
+    assert [*placed(plane, "web")] == [*names, "stavanger"]
+
+
+def test_preemption_is_weighed_only_where_some_binding_has_a_lower_priority(
+    plane: FleetPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def counted(state: FleetState, record: BindingState, name: str) -> int:
+        asked.append(name)
+        return beyond(state, record, name)
+
+    monkeypatch.setattr(solve, "beyond", counted)
+    three_clusters(plane)
+    plane.when(a_binding("web", 5, DUPLICATED))
+    plane.then_refused("web", "Unschedulable", bergen=4, narvik=2, oslo=5)
+    assert asked == []
+    plane.when(a_binding("api", 5, DUPLICATED, priority=1))
+    assert {"bergen", "narvik", "oslo"} >= {*asked} != set()
+    plane.when(withdrawn("web"))
+    asked.clear()
+    plane.when(a_binding("db", 5, DUPLICATED))
+    assert asked == [], "what was withdrawn has no priority any more"

@@ -25,6 +25,7 @@ from tests.scenarios.placement_plane import (
     told,
 )
 
+from wharfinger.answers.plans import plan_plain
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import ManagedTaint
 from wharfinger.domain.policy import Policy
@@ -58,7 +59,7 @@ from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.divergence import round_difference
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.world import World
-from wharfinger_cli.plan import plan_page, plan_plain
+from wharfinger_cli.plan import plan_page
 
 PLAN = "7d0e7b1c-5df2-5a47-9a5d-5d9d6c0f4a11"
 UNKNOWN_OPERATOR = (Predicate(Selector(conditions=(Condition("tier", "Gtt", ("3",)),))),)

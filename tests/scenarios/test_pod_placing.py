@@ -10,6 +10,7 @@ from tests.cluster_world import CLUSTER, STREAM, Harness, a_node, needs, observe
 
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.pod_traits import PodTraits
+from wharfinger.domain.pod_upkeep import Owner, PodUpkeep
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.cluster_state import (
@@ -20,6 +21,7 @@ from wharfinger.events.cluster_state import (
 )
 from wharfinger.events.decisions import (
     PodsUnplaced,
+    ReplicasAdopted,
     ReplicasPlaced,
     ReplicasRefused,
     ReplicasReleased,
@@ -27,8 +29,10 @@ from wharfinger.events.decisions import (
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.step import empty_head
+from wharfinger.stages.cluster import ClusterDecider
 from wharfinger.stages.cluster.current_assignments import current_items
-from wharfinger.stages.cluster.pod_placing import UNPLACED_US, why_waits
+from wharfinger.stages.cluster.pod_placing import why_waits
+from wharfinger.stages.cluster.profile import UNPLACED_US, ClusterProfile
 from wharfinger.stages.cluster.trace import trace
 from wharfinger.stages.cluster.unplaced_pods import AGAIN_US
 
@@ -59,12 +63,30 @@ def waiting(*pods: WaitingPod, bucket: int = 0) -> WaitingPodsObserved:
 
 
 def on(node: str, *pods: Pod | WaitingPod) -> PodsObserved:
-    """Pods on a node, as the collector reports them: without an ordinal."""
-    there = [
-        pod if isinstance(pod, Pod) else msgspec.structs.replace(pod.on(node), binding=pod.binding)
-        for pod in pods
-    ]
+    """Pods on a node, as the collector reports them: without binding and ordinal, with what made
+    them."""
+    there = [pod if isinstance(pod, Pod) else _running(pod, node) for pod in pods]
     return PodsObserved(CLUSTER, node, tuple(there))
+
+
+def _running(pod: WaitingPod, node: str) -> Pod:
+    workload, _, kind = pod.binding.rpartition("-")
+    name = workload.rpartition("/")[2]
+    traits = pod.requirements.traits
+    owners: tuple[Owner, ...] = ()
+    if kind == "deployment":
+        owners = (Owner("ReplicaSet", f"{name}-6b7", "r"),)
+        traits = msgspec.structs.replace(
+            traits, owner="ReplicaSet", labels={**traits.labels, "pod-template-hash": "6b7"}
+        )
+    elif kind:
+        made = kind.capitalize()
+        owners, traits = (Owner(made, name, "o"),), msgspec.structs.replace(traits, owner=made)
+    return msgspec.structs.replace(
+        pod.on(node),
+        requirements=msgspec.structs.replace(pod.requirements, pod=traits),
+        upkeep=PodUpkeep(owners=owners),
+    )
 
 
 def joined(*nodes: Node, buckets: int = 2) -> list[NodesObserved]:
@@ -79,12 +101,14 @@ def free(plane: Harness, node: str) -> int:
     return table.rows[node].free[table.resource_codes["cpu"]]
 
 
-def places(decisions: Sequence[Decision]) -> dict[str, tuple[str, str, int]]:
+def places(
+    decisions: Sequence[Decision], kind: type[ReplicasPlaced | ReplicasAdopted] = ReplicasPlaced
+) -> dict[str, tuple[str, str, int]]:
     """uid -> (binding, node, ordinal)."""
     return {
         uid: (d.data.binding, share.node, ordinal)
         for d in decisions
-        if isinstance(d.data, ReplicasPlaced)
+        if isinstance(d.data, kind)
         for share in d.data.placed
         for uid, ordinal in zip(share.pods, share.ordinals, strict=True)
     }
@@ -168,7 +192,12 @@ def test_a_pod_that_others_bound_elsewhere_is_not_moved(plane: Harness) -> None:
     pod = waits("u1")
     (_, node, _) = places(plane.feed(waiting(pod)))["u1"]
     other = "b" if node == "a" else "a"
-    plane.feed(on(other, pod), waiting())
+    decided = plane.feed(on(other, pod), waiting())
+    assert outcomes(decided) == [("released", LOCAL), ("adopted", LOCAL)]
+    adopted = decided[1].data
+    assert isinstance(adopted, ReplicasAdopted)
+    assert adopted.why == "bound-elsewhere"
+    assert places(decided, ReplicasAdopted) == {"u1": (LOCAL, other, 0)}
     assert (free(plane, node), free(plane, other)) == (1000, 500)
 
 
@@ -249,7 +278,7 @@ def test_what_was_placed_ahead_is_given_up(plane: Harness) -> None:
     plane.feed(*observed([a_node("a", 1000)], 2))
     assert outcomes(plane.assign(WEB, 1, wants(500, ""))) == [("placed", WEB)]
     decided = plane.feed(*joined(a_node("a", 1000)), on("a", waits("u1")))
-    assert outcomes(decided) == [("released", WEB)]
+    assert outcomes(decided) == [("released", WEB), ("adopted", WEB)]
     assert free(plane, "a") == 500
 
 
@@ -311,6 +340,28 @@ def test_a_replica_whose_pod_fits_nowhere_is_given_back(plane: Harness) -> None:
     assert plane.decider.next_due(plane.state) is None
     assert plane.feed(seconds=60) == [], "once"
     assert sum(n for _, n in plane.state.book.unbound_classes()) == 0
+
+
+@pytest.mark.parametrize("seconds", [0, 3, 600])
+def test_when_a_replica_is_given_back_is_a_setting(seconds: int) -> None:
+    profile = ClusterProfile(unplaced_us=seconds * 1_000_000)
+    assert ClusterProfile.of(profile.text) == profile
+    plane = Harness()
+    plane.decider = ClusterDecider(profile)
+    plane.state = plane.decider.initial(STREAM)
+    plane.feed(*joined(a_node("a", 1000)))
+    plane.assign(WEB, 1, wants(1900))
+    decided = plane.feed(waiting(waits("u1", 1900)))
+    if not seconds:
+        assert outcomes(decided) == [("refused", WEB), ("unplaced", LOCAL)]
+        return
+    assert outcomes(decided) == [("unplaced", WEB)]
+    plane.state = plane.decider.load(STREAM, plane.decider.dump(plane.state))
+    assert plane.decider.next_due(plane.state) == plane.at + seconds * 1_000_000
+    assert plane.feed(seconds=seconds - 1) == []
+    assert ("refused", WEB) in outcomes(plane.feed(seconds=1))
+    begun = plane.decider.initial(STREAM), empty_head(STREAM)
+    assert audit(plane.decider, *begun, plane.rounds).divergences == []
 
 
 def test_it_is_placed_if_there_is_room_in_time(plane: Harness) -> None:
@@ -411,7 +462,9 @@ def test_taking_over_a_cluster_moves_nothing(plane: Harness) -> None:
         on("a", *there[:3]),
         on("b", there[3], waits("theirs", 200, "default-scheduler", binding="x/y-deployment")),
     ]
-    assert plane.feed(*facts, plane.assigned((WEB, 5, wants(300), 0))) == []
+    decided = plane.feed(*facts, plane.assigned((WEB, 5, wants(300), 0)))
+    assert outcomes(decided) == [("adopted", WEB)]
+    assert plane.where(WEB) == {0: "a", 1: "a", 2: "a", 3: "b"}
     assert (free(plane, "a"), free(plane, "b")) == (100, 500)
     assert sum(n for _, n in plane.state.book.unbound_classes()) == 1
     decided = plane.feed(waiting(waits("u4", 300)))

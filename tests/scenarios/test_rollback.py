@@ -16,6 +16,7 @@ from wharfinger.domain.placement import ClusterAffinity, Placement
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.clusters import ClusterForgotten
 from wharfinger.events.decisions import ScheduleDecided
+from wharfinger.events.origin import Origin
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.policies import PolicyRemoved
 from wharfinger.events.proposals import RescheduleProposed
@@ -81,7 +82,7 @@ async def back(
 ) -> tuple[RollBack, Applied | PlanRefusal]:
     found = await plan_rollback(plane.ledger, what, to, plane.time.at)
     async with plane.live():
-        return found, await apply_rollback(plane.ledger, found, 10)
+        return found, await apply_rollback(plane.ledger, found, 10, plane.time.at)
 
 
 async def counted(ledger: Ledger) -> dict[str, int]:
@@ -184,25 +185,27 @@ async def test_interrupted_anywhere_it_is_finished_by_asking_again(
     decided = len([r async for r in plane.ledger.decisions(DecisionQuery("fleet/0", subject=WEB))])
     accept, calls = Ledger.accept, 0
 
-    async def broken(self: Ledger, submissions: Sequence[Submission]) -> AcceptResult:
+    async def broken(
+        self: Ledger, submissions: Sequence[Submission], origin: Origin | None = None
+    ) -> AcceptResult:
         nonlocal calls
         calls += 1
         if calls == step:
-            await accept(self, submissions)
+            await accept(self, submissions, origin)
         if calls >= max(1, step):
             raise KilledError
-        return await accept(self, submissions)
+        return await accept(self, submissions, origin)
 
     found = await plan_rollback(plane.ledger, "web", str(then.id), plane.time.at)
     monkeypatch.setattr(Ledger, "accept", broken)
     async with plane.live():
         with pytest.raises(KilledError):
-            await apply_rollback(plane.ledger, found, 10)
+            await apply_rollback(plane.ledger, found, 10, plane.time.at)
     monkeypatch.setattr(Ledger, "accept", accept)
     again = await plan_rollback(plane.ledger, "web", str(then.id), plane.time.at)
     async with plane.live():
         if again.changes:
-            assert isinstance(await apply_rollback(plane.ledger, again, 10), Applied)
+            assert isinstance(await apply_rollback(plane.ledger, again, 10, plane.time.at), Applied)
     assert held(plane) == was
     rows = [r async for r in plane.ledger.decisions(DecisionQuery("fleet/0", subject=WEB))]
     assert len(rows) == decided + 1
@@ -223,7 +226,7 @@ async def test_what_changed_after_the_plan_is_not_undone_unseen(plane: ToldPlane
     await plane.tell(a_binding("web", 10, BY_ROOM))
     now = held(plane)
     async with plane.live():
-        answer = await apply_rollback(plane.ledger, found, 10)
+        answer = await apply_rollback(plane.ledger, found, 10, plane.time.at)
     assert isinstance(answer, PlanRefusal)
     (refusal,) = answer.refusals.values()
     assert f"binding/{WEB}" in refusal.changed

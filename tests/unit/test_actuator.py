@@ -10,18 +10,28 @@ import pytest
 from tests.cluster_world import event
 
 from wharfinger.domain.actuation import CLOSED_BY, VERBS, Verb
-from wharfinger.domain.node import Node, WaitingPod
+from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.pod_traits import PodTraits
+from wharfinger.domain.pod_upkeep import PodUpkeep
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
-from wharfinger.events.assignments import AssignmentsDecided, NodeClosed, Placed, UnplacedPods
-from wharfinger.events.cluster_state import NodesObserved, WaitingPodsObserved
+from wharfinger.events.assignments import (
+    AssignmentsDecided,
+    NodeClosed,
+    Placed,
+    Released,
+    UnplacedPods,
+)
+from wharfinger.events.cluster_state import FinishedPodsObserved, NodesObserved, WaitingPodsObserved
+from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.envelope import Event
 from wharfinger.events.node_share import NodeShare
 from wharfinger.runtime.kube.rights import actuator_rules, own_rules
 from wharfinger.stages.actuator import ActuatorObserver, StandingClosures
 from wharfinger.stages.actuator.answers import (
     DISRUPTION_BUDGET,
+    NAMESPACE_TERMINATING,
     NO_ANSWER,
     ApiAnswer,
     Outcome,
@@ -37,12 +47,14 @@ from wharfinger.stages.actuator.attempts import (
     Attempts,
 )
 from wharfinger.stages.actuator.effects import Cause, Effect, EffectObject
-from wharfinger.stages.actuator.pacing import FIRST, LEAST, MOST, Concurrency
+from wharfinger.stages.actuator.observed import Rejections, reported
+from wharfinger.stages.actuator.pacing import FIRST, LEAST, MOST, PAUSE_S_MAX, Concurrency
 from wharfinger.stages.actuator.plan import (
     UNSCHEDULABLE,
     WAITING_FOR_NODE,
     changed_marks,
     closed_by_another_ledger,
+    on_fresh_facts,
     open_effects,
     reopened_by_hand,
 )
@@ -61,7 +73,15 @@ CAUSE = Cause("cluster/oslo", 12, "d12")
 CLOSE = Effect("oslo", "close-node", EffectObject("Node", "", "n1", created_us=5), CAUSE)
 REOPEN = Effect("oslo", "reopen-node", EffectObject("Node", "", "n1", created_us=5))
 REMOVE = Effect("oslo", "remove-pod", EffectObject("Pod", "shop", "web", "u1"), CAUSE)
-BIND = Effect("oslo", "bind-pod", EffectObject("Pod", "shop", "web", "u1"), CAUSE, target="n1")
+BIND = Effect(
+    "oslo",
+    "bind-pod",
+    EffectObject("Pod", "shop", "web", "u1"),
+    CAUSE,
+    target="n1",
+    binding="shop/web",
+)
+GATED = msgspec.structs.replace(BIND, target="n2")
 BINDS: tuple[Verb, ...] = ("bind",)
 MARK = Effect(
     "oslo",
@@ -119,6 +139,66 @@ def test_a_budget_blocks_and_too_many_requests_slow() -> None:
 def test_a_pod_with_scheduling_gates_is_blocked() -> None:
     gated = ApiAnswer(409, "Conflict", "pod web has non-empty .spec.schedulingGates")
     assert outcome_of("bind", gated) is Outcome.BLOCKED
+
+
+@pytest.mark.parametrize(
+    ("conditions", "sent"),
+    [
+        ({}, [BIND, CLOSE]),
+        ({"FactsFreshService": "False"}, [BIND, CLOSE]),
+        ({"FactsFresh": "False", "FactsFreshPod": "False"}, [CLOSE]),
+        ({"FactsFresh": "False", "FactsFreshNode": "False"}, []),
+        ({"FactsFresh": "False"}, []),
+    ],
+    ids=["fresh", "services", "pods", "nodes", "an earlier collector"],
+)
+def test_an_effect_waits_for_the_watches_that_it_needs(
+    conditions: dict[str, str], sent: list[Effect]
+) -> None:
+    observer = ActuatorObserver(frozenset({"oslo"}))
+    state = observer.initial()
+    told = ClusterObserved(Cluster("oslo", conditions=conditions))
+    observer.fold(state, event(told), 0)
+    assert on_fresh_facts(state["oslo"], [BIND, CLOSE]) == sent
+
+
+@pytest.mark.parametrize(
+    ("message", "outcome"),
+    [
+        ('deployments.apps is forbidden: User "oslo" cannot create resource', Outcome.FORBIDDEN),
+        ('pods "web" is forbidden: exceeded quota: small', Outcome.REFUSED),
+        ('admission webhook "policy.test" denied the request: no', Outcome.REFUSED),
+        ("Forbidden", Outcome.FORBIDDEN),
+    ],
+    ids=["right", "quota", "webhook", "proxy"],
+)
+def test_only_a_missing_right_stops_a_verb(message: str, outcome: Outcome) -> None:
+    answer = ApiAnswer(403, "Forbidden", message)
+    attempts = Attempts()
+    assert attempts.answered(REMOVE, answer, 0).outcome is outcome
+    assert bool(attempts.stopped) is (outcome is Outcome.FORBIDDEN)
+
+
+def test_a_namespace_that_ends_stops_nothing_in_others() -> None:
+    said = 'deployments.apps "web" is forbidden: unable to create: namespace is being terminated'
+    answer = ApiAnswer(403, "Forbidden", said, (NAMESPACE_TERMINATING,))
+    for verb in VERBS:
+        assert outcome_of(verb, answer) is Outcome.BLOCKED
+
+
+def test_what_is_accepted_and_changes_nothing_is_sent_less_and_less_often() -> None:
+    attempts = Attempts()
+    pauses = [attempts.answered(REMOVE, ApiAnswer(201), 0).due / SECOND_US for _ in range(7)]
+    assert pauses == [10, 20, 40, 80, 160, 300, 300]
+
+
+@pytest.mark.parametrize("code", [429, 503])
+def test_a_pause_that_the_server_asks_for_is_kept(code: int) -> None:
+    attempts = Attempts()
+    asked = ApiAnswer(code, retry_after_s=7.0)
+    assert attempts.answered(REMOVE, asked, 0).due == 7 * SECOND_US
+    a_day = ApiAnswer(code, retry_after_s=86400.0)
+    assert attempts.answered(REMOVE, a_day, 0).due <= 60 * SECOND_US
 
 
 def test_of_a_workload_one_pod_is_evicted_at_a_time_and_of_a_cluster_ten_a_minute() -> None:
@@ -289,6 +369,43 @@ def test_fewer_requests_are_under_way_after_too_many() -> None:
     assert paced.allowed == MOST
 
 
+def test_one_refusal_among_many_answers_halves_and_a_quiet_second_raises() -> None:
+    paced = Concurrency()
+    for tenth in range(100):
+        slow = tenth % 10 == 5
+        outcome = Outcome.SLOWED if slow else Outcome.SENT
+        paced.answered(outcome, (10 + tenth) * SECOND_US // 10)
+    assert paced.allowed == LEAST, "once in each second"
+    for tenth in range(110, 150):
+        paced.answered(Outcome.SENT, tenth * SECOND_US // 10)
+    assert paced.allowed > LEAST, "it comes back"
+
+
+def test_no_request_is_begun_in_a_pause_that_the_server_asks_for() -> None:
+    paced, at = Concurrency(), 100 * SECOND_US
+    paced.answered(Outcome.SLOWED, at, asked_s=3.0)
+    assert paced.paused(at + 3 * SECOND_US - 1)
+    assert not paced.paused(at + 3 * SECOND_US)
+    paced.answered(Outcome.SLOWED, at, asked_s=86400.0)
+    assert not paced.paused(at + int(PAUSE_S_MAX * SECOND_US)), "a proxy may name a day"
+    assert not paced.paused(at + 60 * SECOND_US)
+
+
+def test_no_other_pod_of_a_workload_is_evicted_while_one_may_be() -> None:
+    def evict(name: str) -> Effect:
+        pod = EffectObject("Pod", "shop", name, f"uid-{name}")
+        return Effect("oslo", "evict-pod", pod, CAUSE, workload="web")
+
+    first, second = evict("web-a"), evict("web-b")
+    attempts = Attempts()
+    made = attempts.answered(first, ApiAnswer(NO_ANSWER), 0)
+    assert attempts.due([first, second], made.due - 1) == []
+    assert attempts.due([first, second], made.due) == [first]
+    attempts.answered(first, ApiAnswer(504), made.due)
+    assert len(attempts.evicted_at) == 1, "the same one"
+    assert attempts.due([second], made.due) == [second], "the first one is gone"
+
+
 def test_a_pod_is_named_by_its_uid() -> None:
     request = pod_request(REMOVE)
     assert request.path == "/api/v1/namespaces/shop/pods/web/eviction"
@@ -377,3 +494,71 @@ def test_rights_grow_by_verb_and_hold_no_secret() -> None:
     for rule in [*actuator_rules(VERBS), *own_rules()]:
         assert "secrets" not in rule["resources"]  # type: ignore[operator]
         assert "*" not in str(rule)
+
+
+@pytest.mark.parametrize(
+    ("effect", "code", "after_s", "outcome"),
+    [
+        (BIND, 201, 0, "done"),
+        (BIND, 404, 0, "gone"),
+        (BIND, 409, 0, "conflict"),
+        (BIND, 422, 0, "refused"),
+        (BIND, 403, 0, "forbidden"),
+        (BIND, 429, 0, None),
+        (BIND, 500, 0, None),
+        (MARK, 422, 0, None),
+        (REMOVE, 404, 0, "gone"),
+        (CLOSE, 409, 0, None),
+        (GATED, 409, 29, None),
+        (GATED, 409, 30, "blocked"),
+    ],
+)
+def test_what_is_reported_of_an_answer(
+    effect: Effect, code: int, after_s: int, outcome: str | None
+) -> None:
+    message = "non-empty .spec.schedulingGates" if effect is GATED else "why"
+    attempts, at = Attempts(), after_s * SECOND_US
+    for when in dict.fromkeys((0, at)):
+        made = attempts.answered(effect, ApiAnswer(code, "Reason", message), when)
+    found = reported(effect, made, at)
+    assert (None if found is None else found.outcome) == outcome
+    if found is not None:
+        assert (found.stream, found.seq, found.uid) == ("cluster/oslo", 12, "u1")
+        assert (found.code, found.reason, found.after_us) == (code, "Reason", at)
+        assert found.against_placement is (outcome == "refused")
+
+
+def test_a_pod_that_its_kubelet_did_not_admit_is_reported_once() -> None:
+    work, rejections = ClusterWork("oslo"), Rejections()
+    work.take(AssignmentsDecided("oslo", "cluster/oslo", 5, (a_placement(5, "u1"),)), 0)
+    work.observe_finished(FinishedPodsObserved("oslo", "n1", (failed("u1", "OutOfcpu"),)))
+    (found,) = rejections.new(work)
+    assert (found.outcome, found.node, found.binding) == ("rejected", "n1", "shop/web")
+    assert found.against_placement
+    assert rejections.new(work) == []
+    # The stage has released it before it was seen to have failed.
+    gone = Released(6, "d6", "shop/web", (NodeShare("n1", (0,)),), reason="PodGone")
+    work.take(AssignmentsDecided("oslo", "cluster/oslo", 6, (gone,)), 0)
+    assert [item.uid for item in Rejections().new(work)] == ["u1"]
+
+
+@pytest.mark.parametrize(
+    ("uid", "node", "reason"),
+    [("u1", "n1", "Evicted"), ("u1", "n2", "OutOfcpu"), ("u2", "n1", "OutOfcpu")],
+)
+def test_other_failed_pods_are_not_reported(uid: str, node: str, reason: str) -> None:
+    """It ran, it was bound by others, or it is none of ours."""
+    work = ClusterWork("oslo")
+    work.take(AssignmentsDecided("oslo", "cluster/oslo", 5, (a_placement(5, "u1"),)), 0)
+    pod = msgspec.structs.replace(failed(uid, reason), node=node)
+    work.observe_finished(FinishedPodsObserved("oslo", node, (pod,)))
+    assert Rejections().new(work) == []
+
+
+def a_placement(seq: int, uid: str) -> Placed:
+    return Placed(seq, f"d{seq}", "shop/web", (NodeShare("n1", (0,), pods=(uid,)),), Requirements())
+
+
+def failed(uid: str, reason: str) -> Pod:
+    upkeep = PodUpkeep(phase="Failed", reason=reason)
+    return Pod(uid, uid, Requirements(), "n1", upkeep=upkeep)

@@ -26,7 +26,7 @@ from wharfinger.history.names import UnknownNameError
 from wharfinger.manifests.parse import load_manifests
 from wharfinger.runtime.ledger import LedgerError
 from wharfinger_cli.apply import compiled, compiled_away
-from wharfinger_cli.facts import LatestFacts, Told
+from wharfinger_cli.facts import LatestFacts, Told, cluster_text
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.kind_names import KIND_NAMES, kind_meant
 
@@ -233,3 +233,10 @@ def test_no_two_kinds_share_a_name() -> None:
     assert len(words) == len(set(words))
     with pytest.raises(CommandError, match="did you mean cluster"):
         kind_meant("clustr")
+
+
+def test_a_cluster_that_shows_a_kind_no_more_says_so() -> None:
+    conditions = {"MayReadService": "False", "MayReadNode": "False", "Ready": "True"}
+    refused = ClusterShown(Cluster("oslo", conditions=conditions), [], silent=True)
+    assert str(cluster_text(refused)) == "silent; may not read Node, Service"
+    assert str(cluster_text(ClusterShown(Cluster("oslo"), [], silent=False))) == ""

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 from typer._click import Command, Context
 from typer.core import TyperGroup
-from typer.main import get_command
 
 from wharfinger_cli.app import app
+from wharfinger_cli.command_line import command_line
 
 MARK = re.compile(r"\n\nExamples?: ")
-PROGRAM = get_command(app)
+PROGRAM = command_line(app)
 
 
 def commands(command: Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Command]]:

@@ -14,8 +14,9 @@ from typer._click.exceptions import ClickException
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from wharfinger.answers import barrier
 from wharfinger_cli.app import app
-from wharfinger_cli.command_line import command_line
+from wharfinger_cli.command_line import LEVELS, command_line, with_level
 
 TYPERS = get_command(app)
 
@@ -146,3 +147,15 @@ def test_the_same_is_taken(data: st.DataObject) -> None:
     if path == ("get",):
         arguments.append(data.draw(CHOICE))
     assert taken(leaf(command_line(app), path), arguments) == taken(leaf(TYPERS, path), arguments)
+
+
+def test_the_level_of_a_wait_may_be_left_out() -> None:
+    for typed, meant in (
+        ("scale web 5 --wait", "scale web 5 --wait=decided"),
+        ("scale --wait web 5", "scale --wait=decided web 5"),
+        ("scale web 5 --wait placed", "scale web 5 --wait placed"),
+        ("scale web 5 --wait=published", "scale web 5 --wait=published"),
+        ("scale -- --wait 5", "scale -- --wait 5"),
+    ):
+        assert with_level(typed.split()) == meant.split()
+    assert LEVELS == barrier.LEVELS

@@ -79,6 +79,14 @@ def test_text_that_is_escaped_steers_nothing_and_json_still_says_it() -> None:
         assert json.loads(written) == [name]
 
 
+def test_what_is_under_way_is_said_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in NAMES:
+        with messages().status(f"exporting to {name}") as status:
+            assert isinstance(status.status, Text)
+            assert status.status == Text(f"exporting to {name}")
+    assert not steers(capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("cell", [str, Text])
 def test_a_row_of_a_table_is_one_line_that_steers_nothing(

@@ -17,13 +17,22 @@ from wharfinger.domain.actuation import MODES, Mode, Verb, possible_verbs
 from wharfinger.runtime.kube.joined import (
     JoinedCluster,
     JoinedError,
+    entry_text,
     joined_clusters,
     read_joined,
     remove_joined,
     secret_of,
+    secrets_of,
     store_joined,
 )
-from wharfinger.runtime.kube.kubeconfig import Access, ExecPlugin, access_of, kubeconfig_of
+from wharfinger.runtime.kube.kubeconfig import (
+    SERVICE_ACCOUNT,
+    Access,
+    ExecPlugin,
+    access_of,
+    in_cluster,
+    kubeconfig_of,
+)
 from wharfinger.runtime.settings import load_settings
 
 SECRET = "t0ken-of-a-cluster"
@@ -68,6 +77,7 @@ joined = st.builds(
     name=st.sampled_from(["oslo", "a.b-c", "0"]),
     access=accesses(),
     uid=st.sampled_from(["", "4f6f5f0e"]),
+    secret_namespaces=st.sets(st.sampled_from(["shop", "a-1", "0"])).map(sorted).map(tuple),
     version=st.sampled_from(["", "v1.36.3"]),
     labels=st.dictionaries(words, words, max_size=2),
     lease_s=st.none() | st.integers(1, 300),
@@ -186,3 +196,60 @@ def test_a_verb_that_the_mode_does_not_allow_is_an_error(mode: str, tmp_path: Pa
 def test_without_verbs_no_mode_writes() -> None:
     for mode in MODES:
         assert JoinedCluster("oslo", Access("https://oslo"), mode).verbs_in_force == ()
+
+
+def test_a_pod_finds_its_account_where_it_is_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    (mounted / "ca.crt").write_bytes(b"ca")
+    cluster = JoinedCluster("oslo", in_cluster(mounted), in_cluster=True)
+    assert cluster.access.token_file == mounted / "token"
+    assert read_joined(store_joined(tmp_path, cluster)) == cluster
+    usual = replace(cluster, access=replace(cluster.access, token_file=SERVICE_ACCOUNT / "token"))
+    assert "serviceAccount" not in entry_text(usual)
+
+
+def test_a_mounted_account_is_for_a_pod_only(tmp_path: Path) -> None:
+    file = tmp_path / "oslo.yaml"
+    file.write_text("kubeconfig: elsewhere\nserviceAccount: /mounted\n")
+    with pytest.raises(JoinedError, match="serviceAccount: expected inCluster: true with it"):
+        read_joined(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Shop", "expected the name of a namespace, got 'Shop'"),
+        ("a/b", "expected the name of a namespace, got 'a/b'"),
+        ("a" * 64, "expected the name of a namespace"),
+        ("kube-system", "kube-system: its Secrets are of its cluster alone"),
+        ("wharfinger-system", "wharfinger-system: its Secrets are of its cluster alone"),
+    ],
+)
+def test_secrets_are_copied_in_namespaces_of_workloads_only(
+    name: str, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "oslo.yaml").write_text(
+        f"mode: act\nverbs: [copy]\nsecretNamespaces: [{name}]\ninCluster: true\n"
+    )
+    with pytest.raises(JoinedError, match=f"oslo.yaml: secretNamespaces: {why}"):
+        read_joined(tmp_path / "oslo.yaml")
+
+
+def test_secrets_are_copied_where_hub_and_member_both_allow_it() -> None:
+    access = Access("https://oslo")
+    member = JoinedCluster(
+        "oslo", access, "act", verbs=("copy",), secret_namespaces=("a", "b", "c")
+    )
+    hub = JoinedCluster(
+        "hub", access, "fleet", hub=True, verbs=("templates",), secret_namespaces=("b", "c", "d")
+    )
+    assert secrets_of(member, hub) == ("b", "c")
+    assert secrets_of(replace(member, secret_namespaces=()), hub) == ()
+    assert secrets_of(member, replace(hub, secret_namespaces=())) == (), "the default"
+    assert replace(member, verbs=("bind",)).secrets_in_force == ()
+    assert replace(member, mode="observe").secrets_in_force == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import cache
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -20,12 +21,18 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 OF_EVERY_KIND = Path(__file__).parent / "manifests"
 SCHEDULERS = Path(__file__).parent / "schedulers.yaml"
 """Apart, since of these only one is applied at a time."""
-OBJECTS: list[dict[str, object]] = [
-    document.value
-    for file in sorted([*EXAMPLES.rglob("*.yaml"), *OF_EVERY_KIND.rglob("*.yaml"), SCHEDULERS])
-    for document in read_documents(file.read_text(), file.name)[0]
-    if isinstance(document.value, dict)
-]
+
+
+@cache
+def objects() -> list[dict[str, object]]:
+    """Not at import: every worker of a run imports every test."""
+    return [
+        document.value
+        for file in sorted([*EXAMPLES.rglob("*.yaml"), *OF_EVERY_KIND.rglob("*.yaml"), SCHEDULERS])
+        for document in read_documents(file.read_text(), file.name)[0]
+        if isinstance(document.value, dict)
+    ]
+
 
 strange = st.one_of(
     st.none(),
@@ -76,7 +83,7 @@ def make_strange(value: object, data: st.DataObject) -> object:
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(st.sampled_from(OBJECTS), st.data())
+@given(st.deferred(lambda: st.sampled_from(objects())), st.data())
 def test_an_example_with_a_strange_value_somewhere(
     example: dict[str, object], data: st.DataObject
 ) -> None:

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from wharfinger.runtime.kube import reflector as reflector_module
 from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.kubeconfig import Access
-from wharfinger.runtime.kube.reflector import Reflector
+from wharfinger.runtime.kube.reflector import PAUSE_S_MIN, Reflector
 
 LIST = b'{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}}]}'
 
@@ -22,6 +23,19 @@ class Nothing:
     def remove(self, object_: bytes, version: str) -> None: ...
     def alive(self, version: str) -> None: ...
     def broken(self, why: str) -> None: ...
+
+
+class Alive(Nothing):
+    """After the list."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def alive(self, version: str) -> None:
+        self.heard.append("alive")
+
+    def broken(self, why: str) -> None:
+        self.heard.append("broken")
 
 
 @asynccontextmanager
@@ -38,7 +52,21 @@ async def server() -> AsyncIterator[str]:
     async def busy(request: web.Request) -> web.Response:
         return web.Response(status=429, headers={"Retry-After": "7"})
 
+    async def quiet(request: web.Request) -> web.StreamResponse:
+        """Open until somebody in between cuts it."""
+        if not request.query.get("watch") or request.query.get("sendInitialEvents"):
+            return await answer(request)
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        cut = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.1, cut.set)
+        await cut.wait()
+        assert request.transport is not None
+        request.transport.abort()
+        return stream
+
     app.router.add_get("/things", answer)
+    app.router.add_get("/quiet", quiet)
     app.router.add_get("/busy", busy)
     runner = web.AppRunner(app)
     await runner.setup()
@@ -74,6 +102,35 @@ async def test_watches_that_end_at_once_are_begun_after_growing_pauses(
     watched = pauses[1:5]  # the first one is before the list by pages
     assert watched == sorted(watched)
     assert watched[-1] >= 4 * watched[0]
+
+
+async def test_a_watch_that_worked_is_begun_again_after_the_shortest_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a kind that does not change, each connection is cut after it was open for some time: no
+    version is seen in it."""
+    monkeypatch.setattr(reflector_module, "WATCH_S_MIN", 0.02)
+    pauses: list[float] = []
+    enough = asyncio.Event()
+    sleep = asyncio.sleep
+    sink = Alive()
+
+    async def paused(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+        if len(pauses) == 6:
+            enough.set()
+        await sleep(0)
+
+    async with server() as url, KubeApi(Access(url)) as api:
+        monkeypatch.setattr(asyncio, "sleep", paused)
+        reflector = Reflector(api, "/quiet", bytes, sink, chance=lambda: 0.999)
+        task = asyncio.create_task(reflector.run())
+        await enough.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert max(pauses[1:]) <= PAUSE_S_MIN  # the first one is before the list by pages
+    assert sink.heard[:4] == ["alive", "broken"] * 2, "whole again without a bookmark"
 
 
 async def test_a_server_that_asks_for_a_pause_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:

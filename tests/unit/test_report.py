@@ -13,17 +13,21 @@ from uuid import UUID
 import pytest
 
 from wharfinger.domain.binding import Binding, TargetCluster
+from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.placement import Placement, ReplicaScheduling
 from wharfinger.domain.policy import Policy, Propagation, ResourceSelector
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.bindings import BindingRequested
+from wharfinger.events.cluster_state import PodsObserved, into_buckets
 from wharfinger.events.decisions import (
     ComparedKind,
     Explanation,
     NodeShare,
+    ReplicasAdopted,
     ReplicasPlaced,
     ReplicasRefused,
+    ReplicasReleased,
     ScheduleDecided,
     ScheduleRefused,
     ScoredCandidate,
@@ -350,6 +354,25 @@ def test_a_wait_is_over_when_all_replicas_are_in_place() -> None:
     book.decided(ScheduleDecided("b", "u", "ScaleSchedule", 2, (TargetCluster("east", 2),)))
     found = book.finish(10)
     assert (found.wait_p99, found.waiting, found.unplaced, found.refusals) == (7, 0, 0, 1)
+
+
+def test_a_pod_that_is_adopted_uses_its_cpu_once() -> None:
+    """Also after its replica is released: it goes on running then, as a pod of others."""
+    kind = Requirements({"cpu": 1000})
+    running = PodsObserved("east", "n", (Pod("u", "p", kind, "n"),))
+    share = NodeShare("n", (0,), pods=("u",))
+    book = a_book()
+    for node in into_buckets("east", [Node("n", {"cpu": 4000})], 1):
+        book.fact(node)
+    book.fact(BindingRequested(Binding("b", "u", ObjectRef("v1", "Pod", "b"), 1, kind)))
+    book.fact(running)
+    book.advance(2)
+    book.decided(ReplicasAdopted("east", "b", "", (share,), kind, "already-there"))
+    book.advance(4)
+    book.fact(running)
+    book.advance(6)
+    book.decided(ReplicasReleased("east", "b", "", (share,)))
+    assert book.finish(10).core_us == 10
 
 
 # --- prices

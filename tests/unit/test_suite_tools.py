@@ -1,5 +1,5 @@
-"""What the tests themselves stand on: nothing outlives them, a failure can be brought back, costs
-are counted."""
+"""What the tests themselves stand on: nothing outlives them, a failure can be brought back, a run
+ends in time."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.deadline import UNTIL
 from tests.hunting import EXAMPLES, PROFILE, SEED
 from tests.patience import until
 
@@ -35,9 +36,8 @@ time.sleep(3600)
 
 
 def environment(**extra: str) -> dict[str, str]:
-    plain = {
-        name: value for name, value in os.environ.items() if name not in (SEED, PROFILE, EXAMPLES)
-    }
+    ours = (SEED, PROFILE, EXAMPLES, UNTIL)
+    plain = {name: value for name, value in os.environ.items() if name not in ours}
     return {**plain, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), **extra}
 
 
@@ -73,6 +73,28 @@ def test_a_failed_property_is_brought_back_by_its_seed_and_its_example_is_kept(
     assert "profile quick" in said
     assert "profile long" in again
     assert f"SEED={seed} " in again
+
+
+def test_when_the_time_is_used_up_no_test_begins_and_each_is_named(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
+    (tmp_path / "test_late.py").write_text("def test_fails():\n    assert False\n")
+
+    def run(until: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)],
+            cwd=tmp_path,
+            env=environment(**{UNTIL: str(until), "TMPDIR": str(tmp_path)}),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    late, early = run(1.0), run(2.0**40)
+    assert late.returncode == 0, late.stdout + late.stderr
+    assert "not run: test_late.py::test_fails" in late.stdout.splitlines()
+    assert "1 skipped" in late.stdout
+    assert early.returncode == 1
+    assert "not run:" not in early.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

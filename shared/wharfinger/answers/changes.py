@@ -16,18 +16,37 @@ from wharfinger.domain.text import count
 from wharfinger.events.accepted import Accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.clusters import ClusterForgotten
-from wharfinger.events.intake import Intake, SkippedKind, compile_deletions, compile_manifests
+from wharfinger.events.intake import (
+    Intake,
+    SkippedKind,
+    compile_deletions,
+    compile_manifests,
+    compile_policy_removal,
+)
 from wharfinger.events.origin import Origin
-from wharfinger.events.policies import PolicyApplied, PolicyRemoved
+from wharfinger.events.policies import (
+    EVERY_SHARD_KINDS,
+    FIRST_SHARD_KINDS,
+    NODE_KINDS,
+    PolicyApplied,
+    PolicyRemoved,
+)
 from wharfinger.events.registry import type_of
 from wharfinger.events.streams import FLEET
 from wharfinger.manifests.errors import ManifestError
+from wharfinger.manifests.kinds import KINDS
 from wharfinger.manifests.parse import Manifest
 from wharfinger.runtime.ledger import Ledger
 
 CREATED, CHANGED, UNCHANGED, DELETED = "created", "changed", "unchanged", "deleted"
 ENDS = (BindingWithdrawn, ClusterForgotten, PolicyRemoved)
 SHOWN_MAX = 50
+
+_OF_A_NAMESPACE = frozenset(kind.kind for kind in KINDS if kind.namespaced) & (
+    EVERY_SHARD_KINDS | FIRST_SHARD_KINDS | NODE_KINDS
+)
+"""Kinds of policies whose namespace says whose they are. With others it is a part of the name, as
+of a catalogue of instance types, and the policy is for the fleet."""
 
 Compile = Callable[[Sequence[Manifest], LatestFacts], Intake]
 Check = Callable[[Sequence[Accepted]], None]
@@ -57,7 +76,7 @@ class ObjectResult:
 @dataclass(frozen=True, slots=True)
 class AppliedChanges:
     """`events`: short type -> number of facts; `keys`: of the facts, in order. `unacted`: one line
-    a field that is read and has no effect."""
+    a field that is read and has no effect. `facts`: (topic, key) of each fact, to wait for it."""
 
     events: Mapping[str, int]
     keys: tuple[str, ...]
@@ -67,6 +86,7 @@ class AppliedChanges:
     outdated: int
     skipped: tuple[SkippedKind, ...] = ()
     unacted: tuple[str, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
 
 
 def changes_plain(changes: AppliedChanges) -> Plain:
@@ -122,6 +142,16 @@ def compiled_away(manifests: Sequence[Manifest], known: LatestFacts) -> Intake:
     )
 
 
+def compiled_policy_removal(kind: str, namespace: str, name: str) -> Compile:
+    """What deleting one policy states, without its manifest."""
+
+    def made(manifests: Sequence[Manifest], known: LatestFacts) -> Intake:
+        removed = PolicyRemoved(kind, name, namespace)
+        return compile_policy_removal(removed, known.policies, known.bindings)
+
+    return made
+
+
 async def change(
     ledger: Ledger,
     manifests: Sequence[Manifest],
@@ -133,12 +163,15 @@ async def change(
     source: str = SOURCE,
     origin: Origin | None = None,
     check: Check = lambda _: None,
+    since: int | None = None,
 ) -> AppliedChanges:
     """Accept `events` and what `made_by` makes of `manifests`. `strict`: an object that is placed
     nowhere is wrong too. `dry_run`: nothing is accepted, the answer is as if it were. `check`:
-    raises what it has against the facts before any is accepted.
+    raises what it has against the facts before any is accepted. `since`: the seq of the intake up
+    to which the caller has seen what is changed.
 
-    ChangeRefusedError: something is wrong, and nothing was accepted."""
+    ChangeRefusedError: something is wrong. ChangedSinceError: it was changed after `since`. In both
+    cases nothing was accepted."""
     known = await known_facts(ledger)
     intake = made_by(manifests, known)
     refuse(intake.refusals if strict else intake.errors)
@@ -150,7 +183,7 @@ async def change(
     if dry_run:
         submitted = _would_submit(facts, known)
     else:
-        submitted = await submit(ledger, facts, known, source=source, origin=origin)
+        submitted = await submit(ledger, facts, known, source=source, origin=origin, since=since)
     return AppliedChanges(
         dict(Counter(short_type(type_of(fact.data)) for fact in facts)),
         tuple(fact.key for fact in facts),
@@ -160,6 +193,7 @@ async def change(
         submitted.outdated,
         intake.skipped_kinds,
         tuple(str(field) for field in intake.unacted),
+        tuple(places),
     )
 
 
@@ -177,9 +211,9 @@ def namespace_of(fact: Accepted) -> str | None:
         case BindingWithdrawn(name=name):
             return str(name).partition("/")[0]
         case PolicyApplied(policy=policy):
-            return policy.namespace or None
-        case PolicyRemoved(namespace=namespace):
-            return namespace or None
+            return policy.namespace or None if policy.kind in _OF_A_NAMESPACE else None
+        case PolicyRemoved(kind=kind, namespace=namespace):
+            return namespace or None if kind in _OF_A_NAMESPACE else None
         case _:
             return None
 

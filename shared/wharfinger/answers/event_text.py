@@ -33,7 +33,8 @@ from wharfinger.events.proposals import (
     RescheduleProposed,
 )
 from wharfinger.events.registry import type_of
-from wharfinger.events.room import RoomTaken
+from wharfinger.events.room import PlanAnswered, RoomTaken
+from wharfinger.events.ticks import HeldEventsLaidAside
 from wharfinger.history.timeline import DecisionCause
 from wharfinger.runtime.ledger import LedgerRow
 
@@ -104,6 +105,10 @@ def said(data: Value, before: Binding | None = None) -> str:
             return f"{count(len(data.items), 'outcome')} of {data.stream} to fleet/{data.shard}"
         case RoomTaken():
             return f"room in {count(len(data.items), 'cluster')} that {data.stream} took"
+        case PlanAnswered():
+            return f"{data.stream} {data.outcome} its part of a plan"
+        case HeldEventsLaidAside(events=events):
+            return f"{count(len(events), 'event')} laid aside that were held back"
         case _:
             return short_type(type_of(data))
 

@@ -24,7 +24,7 @@ from wharfinger.events.codec import made
 from wharfinger.events.envelope import NO_VERSION, derived_id
 from wharfinger.events.names import wrong_name
 from wharfinger.events.origin import Origin
-from wharfinger.runtime.ledger import Ledger, Submission
+from wharfinger.runtime.ledger import AsSeen, Ledger, Submission
 
 SOURCE = "/wharfinger/command-line"
 API_SOURCE = "/wharfinger/api"
@@ -78,6 +78,7 @@ async def submit(
     again: bool = False,
     source: str = SOURCE,
     origin: Origin | None = None,
+    since: int | None = None,
     told: Callable[[int], None] = lambda _: None,
 ) -> Submitted:
     """Accept `facts` in order, `rate` bindings a second (other facts as they come). `told` is
@@ -87,18 +88,24 @@ async def submit(
     there). `known` is moved along, so that it may be used for the next call. `origin`: who hands it
     in, where it is not whom the ledger was opened for.
 
-    WrongFactError: a name cannot be one.
+    WrongFactError: a name cannot be one. ChangedSinceError: a fact under one of the keys was
+    accepted after the seq `since` of the intake.
     """
+    seen = None
+    if since is not None:
+        facts = list(facts)
+        seen = AsSeen(since, [(fact.topic.name, fact.key) for fact in facts])
     done = Submitted()
-    pace = _Pace(rate)
-    for chunk in _chunks(facts, CHUNK if rate is None else max(1, int(rate * PACE_S))):
+    pace = BindingPace(rate)
+    for chunk in chunks(facts, CHUNK if rate is None else max(1, int(rate * PACE_S))):
         await pace.wait_for(sum(isinstance(fact.data, BindingRequested) for fact in chunk))
         submissions = [
             s
             for s in (news_of(fact, known, again=again, source=source) for fact in chunk)
             if s is not None
         ]
-        result = await ledger.accept(submissions, origin)
+        result = await ledger.accept(submissions, origin, seen)
+        seen = None
         new = set(result.new)
         done.keys.update(s.key for s in submissions if s.event.id in new)
         done.accepted += len(result.new)
@@ -129,7 +136,7 @@ def news_of(
     return made_now
 
 
-class _Pace:
+class BindingPace:
     """Lets `rate` bindings a second pass, measured from the first one, so that a slow moment is
     made up for."""
 
@@ -147,7 +154,7 @@ class _Pace:
         await asyncio.sleep(max(0.0, due - time.monotonic()))
 
 
-def _chunks(facts: Iterable[Accepted], size: int) -> Iterator[list[Accepted]]:
+def chunks(facts: Iterable[Accepted], size: int) -> Iterator[list[Accepted]]:
     iterator = iter(facts)
     while chunk := list(islice(iterator, size)):
         yield chunk

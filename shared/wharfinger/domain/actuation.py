@@ -12,20 +12,22 @@ from typing import Literal, get_args
 Mode = Literal["observe", "shadow", "fleet", "act"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
-Verb = Literal["bind", "evict", "nodes", "claims", "karmada", "ocm"]
+Verb = Literal["bind", "evict", "nodes", "claims", "copy", "karmada", "ocm", "templates"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
 """`bind`: waiting pods are bound to the nodes they were placed on. `evict`: pods are evicted, with
-regard to budgets. `nodes`: nodes are cordoned and uncordoned. `claims`:
-NodeClaims of Karpenter are made and deleted. `karmada`: the clusters of a hub's
-ResourceBindings are written, `ocm`: its PlacementDecisions."""
+regard to budgets, also those of others that make room for a waiting pod. `nodes`: nodes are
+cordoned and uncordoned. `claims`: NodeClaims of Karpenter are made and deleted. `copy`: workloads
+are copied into it from a hub.
+`karmada`: the clusters of a hub's ResourceBindings are written, `ocm`: its PlacementDecisions.
+`templates`: the workloads that are copied are read from this hub; nothing is written to it."""
 
-HUB_VERBS: tuple[Verb, ...] = ("karmada", "ocm")
+HUB_VERBS: tuple[Verb, ...] = ("karmada", "ocm", "templates")
 """Those of hubs; all others are those of member clusters."""
 
 VERBS_OF: dict[Mode, tuple[Verb, ...]] = {
     "observe": (),
     "shadow": (),
-    "fleet": HUB_VERBS,
+    "fleet": (*HUB_VERBS, "copy"),
     "act": VERBS,
 }
 """Mode -> the verbs that can be enabled in it."""
@@ -45,6 +47,17 @@ ANNOTATION = "wharfinger.io/"
 CLOSED_BY = "wharfinger.io/closed-by"
 """Annotation of a node that was cordoned for a decision: its stream and seq, such as
 `cluster/oslo:1234`. A node is uncordoned only where this names the stream of its cluster."""
+
+
+COPIED_FROM = "wharfinger.io/copied-from"
+"""Annotation of a copied object: the name of the hub. An object without it is not touched; who
+wants one to be taken over sets it."""
+
+COPIED = "wharfinger.io/copied"
+"""Annotation of a copied object: a digest of what was copied."""
+
+COPIED_FOR = "wharfinger.io/binding"
+"""Annotation of a copied object: the binding by which it is in this cluster."""
 
 
 def is_ours(closed_by: str, cluster: str) -> bool:

@@ -87,7 +87,8 @@ class Binding(Value, frozen=True):
     `priority_class`: by which quotas may be scoped. `clusters`: where it already runs when it is
     first reported, for bindings taken over from another scheduler. `unacted`: the fields of the
     workload's manifest that are accepted and not acted on. `template`: a digest of the workload as
-    it was applied, kept where its policy is lazy and waits for it to change.
+    it was applied, kept where its policy is lazy and waits for it to change. `created_us`: when the
+    object of a hub was created; 0 where it is not known.
     """
 
     name: Bounded[BindingName]
@@ -109,6 +110,7 @@ class Binding(Value, frozen=True):
     clusters: tuple[TargetCluster, ...] = ()
     unacted: tuple[Word, ...] = ()
     template: Token = ""
+    created_us: int = 0
 
 
 def divided_quota(binding: Binding) -> str:

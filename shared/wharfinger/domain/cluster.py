@@ -16,16 +16,21 @@ from wharfinger.domain.ids import (
     ProviderName,
     RegionName,
     ResourceName,
+    StreamName,
     Word,
     ZoneName,
 )
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import Value
 
+MAY_READ = "MayRead"
+"""Begins the types of conditions that are "False" while the API server refuses to show objects of a
+kind, for want of rights: `MayReadService`. What was known of them stays."""
+
 FACTS_FRESH = "FactsFresh"
-"""Condition of a cluster, `False` while a watch of its collector has been broken for too long: it
-answers, but what is known of its nodes and pods may be old. Without the condition they are
-fresh."""
+"""Condition of a cluster, `False` while the watch of nodes or pods of its collector has been broken
+for too long: it answers, but what is known of them may be old. Without the condition they are
+fresh. `FactsFresh<Kind>`, such as `FactsFreshPodDisruptionBudget`, says the same of each kind."""
 
 
 class NodeGrade(Value, frozen=True):
@@ -41,12 +46,15 @@ class ResourceSummary(Value, frozen=True):
     `domain.resources`.
 
     `grades`: how the free room lies scattered over nodes, where that is reported; empty: it is not.
+    `accounted_through`: stream -> the highest seq of its decisions whose replicas are included in
+    these numbers; empty: not reported, and all replicas that were assigned before are taken to be.
     """
 
     allocatable: dict[ResourceName, int] = {}
     allocated: dict[ResourceName, int] = {}
     allocating: dict[ResourceName, int] = {}
     grades: tuple[NodeGrade, ...] = ()
+    accounted_through: dict[StreamName, int] = {}
 
 
 class ManagedTaint(Value, frozen=True):
@@ -88,7 +96,8 @@ class Cluster(Value, frozen=True):
     reported, so unknown and not filtered on. `conditions`: type -> status, by which taint policies
     go. `managed`: where it is a ManagedCluster. `lease_s`: how long its silence is normal; None: it
     promised nothing and is never called silent. `places`: what is placed on its nodes. `scheduler`:
-    the `schedulerName` of the pods that are placed there in "pods".
+    the `schedulerName` of the pods that are placed there in "pods". `evicts`: running pods may be
+    evicted there.
     """
 
     name: Bounded[ClusterName]
@@ -105,3 +114,24 @@ class Cluster(Value, frozen=True):
     managed: ManagedClusterFacts | None = None
     places: Places = ""
     scheduler: PolicyName = ""
+    evicts: bool = False
+
+
+def stale_kinds(cluster: Cluster) -> frozenset[str]:
+    """Returns the kinds whose watch has been broken for too long. A collector of a time before it
+    named them says `FactsFresh` alone."""
+    said = {
+        name.removeprefix(FACTS_FRESH)
+        for name, status in cluster.conditions.items()
+        if name.startswith(FACTS_FRESH) and status == "False"
+    }
+    return frozenset(said - {""} or (("Node", "Pod") if said else ()))
+
+
+def kinds_not_readable(cluster: Cluster) -> list[str]:
+    """Returns the kinds that the collector has no right to read, in order of name."""
+    return sorted(
+        name.removeprefix(MAY_READ)
+        for name, status in cluster.conditions.items()
+        if name.startswith(MAY_READ) and status == "False"
+    )

@@ -27,7 +27,13 @@ from wharfinger.domain.node_pool import NodeOverlay, NodePoolPolicy
 from wharfinger.domain.placement import ClusterAffinity, Placement
 from wharfinger.domain.rebalancing import RebalancePolicy
 from wharfinger.domain.scheduler import SchedulerConfig
-from wharfinger.domain.selection import ClusterScores, ClusterSet, Selection, SetBinding
+from wharfinger.domain.selection import (
+    ChosenClusters,
+    ClusterScores,
+    ClusterSet,
+    Selection,
+    SetBinding,
+)
 from wharfinger.domain.selectors import LabelSelector
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.value import Value
@@ -164,6 +170,7 @@ class Policy(Value, frozen=True):
     rebalancing: RebalancePolicy | None = None
     manifest: Manifest = ""
     """The user's object as JSON text."""
+    chosen: ChosenClusters | None = None
 
     @property
     def key(self) -> str:

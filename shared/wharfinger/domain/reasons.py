@@ -56,9 +56,15 @@ not be, either). The last four are of what would be disrupted: it is not what it
 proposed, its pool allows no more at present, it may not be disrupted at all, or what is known of
 the cluster is too old to go by."""
 
-PlanRefusal = Literal["InputChanged", "OutcomeDiffers", "NotPlannable"]
+PlanRefusal = Literal[
+    "InputChanged", "OutcomeDiffers", "NotPlannable", "RefusedElsewhere", "NoPromise"
+]
 """What the plan would replace was replaced meanwhile; the same steps would lead elsewhere now; or
-the stream cannot take such steps at all."""
+the stream cannot take such steps at all. Of a plan over several fleet shards: another shard has
+refused its part, or has not promised it in time."""
+
+PlanOutcome = Literal["promised", "committed", "refused"]
+"""What a stream has decided about its part of a plan."""
 
 ScheduleRefusal = Literal[
     "NoClusterFit",

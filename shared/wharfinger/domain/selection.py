@@ -7,13 +7,15 @@ operator. `engine.cluster_sets` reports those as a condition of the placement; r
 refuse them.
 
 `Selection` is the placement; `ClusterSet`, `SetBinding` and `ClusterScores` are the other things it
-depends on. All of them come as parts of a `Policy` under the keys of their manifests.
+depends on, `ChosenClusters` what another scheduler made of it. All of them come as parts of a
+`Policy` under the keys of their manifests.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
+from wharfinger.domain.ids import ClusterName, PolicyName
 from wharfinger.domain.value import Value
 
 
@@ -134,3 +136,13 @@ class ClusterScores(Value, frozen=True):
 
     scores: tuple[ScoreValue, ...] = ()
     until_us: int | None = None
+
+
+class ChosenClusters(Value, frozen=True):
+    """OCM's PlacementDecision: clusters, or one slice of them, that OCM's own scheduler chose for
+    the placement of this name in its namespace. Nothing is decided by it; it is compared with what
+    we decide. `created_us`: when the object was created; 0 where it is not known."""
+
+    placement: PolicyName
+    clusters: tuple[ClusterName, ...] = ()
+    created_us: int = 0

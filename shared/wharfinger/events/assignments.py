@@ -160,6 +160,25 @@ class UnplacedPods(Value, frozen=True, tag="unplaced"):
     message: Remark
 
 
+class PodsPreempted(Value, frozen=True, tag="pods-preempted"):
+    """The running pods `victims` are evicted until `until_us`, while the pod `preemptor`, which is
+    to be placed on their node, waits without a place."""
+
+    seq: int
+    decision: str
+    preemptor: PodUid
+    victims: tuple[PodUid, ...]
+    until_us: int
+
+
+class PreemptionOver(Value, frozen=True, tag="preemption-over"):
+    """Nothing is evicted for the pod `preemptor` any more."""
+
+    seq: int
+    decision: str
+    preemptor: PodUid
+
+
 AssignmentItem = (
     Assigned
     | Placed
@@ -174,6 +193,8 @@ AssignmentItem = (
     | Disrupted
     | PodsRemoved
     | UnplacedPods
+    | PodsPreempted
+    | PreemptionOver
 )
 
 

@@ -52,9 +52,9 @@ WAITING_BUCKETS = 32
 
 
 class NodesObserved(Value, frozen=True):
-    """The nodes of one bucket. `places`, `scheduler`: as in `domain.cluster.Cluster`. They are said
-    with the nodes so that no decision about nodes is made before they are known; while the buckets
-    of a cluster disagree, none is made."""
+    """The nodes of one bucket. `places`, `scheduler`, `evicts`: as in `domain.cluster.Cluster`.
+    They are said with the nodes so that no decision about nodes is made before they are known;
+    while the buckets of a cluster disagree, none is made."""
 
     cluster: Bounded[ClusterName]
     bucket: int
@@ -62,6 +62,7 @@ class NodesObserved(Value, frozen=True):
     nodes: tuple[Node, ...]
     places: Places = ""
     scheduler: PolicyName = ""
+    evicts: bool = False
 
 
 class ImageOnNodes(Value, frozen=True):

@@ -12,6 +12,7 @@ a fact is (`events.versions`).
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar
 from uuid import UUID
 
@@ -26,6 +27,10 @@ _NAMESPACE_BYTES = NAMESPACE.bytes
 _VERSION_5 = 5 << 76 | 0b10 << 62
 _NEITHER_VERSION_NOR_VARIANT = ~(0xF << 76 | 0b11 << 62)
 
+OUR_SOURCES = "/wharfinger/"
+"""How the sources of the plane's own programs begin. One fact has the same id by whichever of them
+it came, so they count as one source here."""
+
 SPECVERSION = "1.0"
 MEDIA_TYPE = "application/cloudevents+json"
 
@@ -34,6 +39,9 @@ FactVersion = tuple[int, int]
 
 NO_VERSION: FactVersion = (0, 0)
 """Not said."""
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encoder = msgspec.json.Encoder()
 
 D_co = TypeVar("D_co", bound=Value, covariant=True)
 
@@ -93,7 +101,12 @@ def event_id(source: str, text: str) -> UUID:
     """The UUID by which the plane knows an event: CloudEvents promises only that (source, id) is
     unique."""
     id = uuid_of(text) if len(text) == 36 else None
-    return named_id(f"{source}\x00{text}") if id is None else id
+    return scoped_id(source, text) if id is None else id
+
+
+def scoped_id(source: str, text: str) -> UUID:
+    """The id that follows from both, also where `text` is a UUID."""
+    return named_id(f"{source}\x00{text}")
 
 
 def derived_id(*parts: str | int) -> UUID:
@@ -108,6 +121,44 @@ def named_id(name: str) -> UUID:
     sha1 = hashlib.sha1(_NAMESPACE_BYTES + name.encode(), usedforsecurity=False).digest()
     number = int.from_bytes(sha1[:16], "big") & _NEITHER_VERSION_NOR_VARIANT | _VERSION_5
     return msgspec.convert(number.to_bytes(16, "big"), UUID)
+
+
+def is_ours(source: str) -> bool:
+    """Whether this is the source of a program of the plane. It is what the sender claims."""
+    return source.startswith(OUR_SOURCES)
+
+
+def same_source(one: str, other: str) -> bool:
+    return one == other or (is_ours(one) and is_ours(other))
+
+
+def told_apart(events: Iterable[Event[D_co]], sources: Mapping[UUID, str]) -> list[Event[D_co]]:
+    """The events, in order, each under an id that no other source has used before it.
+
+    The plane takes an id in once, and an id that another source sends early would keep the real
+    event out. The later of the two gets an id that follows from its source and its own id, in its
+    envelope too, so that what is recorded needs no second name.
+
+    `sources`: id -> source, of ids that were taken in before; an empty source is not known, and
+    equals every other. An id that is given here may be in use as well: ask for `sources` of the
+    result until nothing new is asked for."""
+    used = dict(sources)
+    found: list[Event[D_co]] = []
+    for event in events:
+        while (first := used.setdefault(event.id, event.source)) and not same_source(
+            first, event.source
+        ):
+            event = _renamed(event)
+        found.append(event)
+    return found
+
+
+def _renamed(event: Event[D_co]) -> Event[D_co]:
+    id_ = scoped_id(event.source, str(event.id))
+    members = _members.decode(event.body)
+    members["id"] = msgspec.Raw(_encoder.encode(str(id_)))
+    body = _encoder.encode(members)
+    return msgspec.structs.replace(event, id=id_, body=body, sha256=hashlib.sha256(body).digest())
 
 
 def version_of(text: str) -> FactVersion:

@@ -24,7 +24,10 @@ from wharfinger.manifests.errors import dotted
 from wharfinger.manifests.karmada import objects as karmada
 from wharfinger.manifests.kinds import Kind
 from wharfinger.manifests.kubernetes.live import UnreadableError, error_line
-from wharfinger.manifests.model import LIVE, ExpectedError
+from wharfinger.manifests.model import LIVE, ExpectedError, micros
+
+HUB_SOURCE = "/wharfinger/collector/hub"
+"""Begins the source of each fact about a hub; its name follows."""
 
 
 class HubObject(msgspec.Struct, frozen=True):
@@ -45,6 +48,10 @@ def read_hub_object(kind: Kind, document: object) -> HubObject:
         model = kind.model.model_validate(found, context=LIVE)
         unacted = tuple([dotted(path) for path in model.unacted()])
         match model:
+            case ocm.PlacementDecision():
+                chosen = model.chosen()
+                known = chosen.chosen is not None and chosen.chosen.placement
+                return HubObject(name, (PolicyApplied(chosen),) if known else ())
             case karmada.ClusterManifest():
                 facts: tuple[Fact, ...] = (ClusterObserved(model.to_domain()),)
             case ocm.ManagedCluster():
@@ -60,7 +67,12 @@ def read_hub_object(kind: Kind, document: object) -> HubObject:
 
 
 def _binding(model: karmada.ClusterResourceBinding, unacted: tuple[str, ...]) -> tuple[Fact, ...]:
-    binding = msgspec.structs.replace(model.to_domain(), unacted=first_few(unacted))
+    created = model.metadata.creation_timestamp
+    binding = msgspec.structs.replace(
+        model.to_domain(),
+        unacted=first_few(unacted),
+        created_us=0 if created is None else micros(created),
+    )
     health = [
         WorkloadObserved(item.cluster_name, binding.name, item.health or "Unknown", item.ready)
         for item in model.status.aggregated_status

@@ -270,6 +270,17 @@ def compile_deletions(
     )
 
 
+def compile_policy_removal(
+    removed: PolicyRemoved, known_policies: Iterable[Policy], known_bindings: Iterable[Binding]
+) -> Intake:
+    """What removing one policy states, as `compile_deletions` does it of its manifest."""
+    key = f"{removed.kind}/{removed.namespace}/{removed.name}"
+    left = [policy for policy in known_policies if policy.key != key]
+    moved = moved_bindings(known_bindings, left)
+    facts: list[Fact] = [removed, *(BindingRequested(binding) for binding in moved)]
+    return Intake(tuple(accepted(fact) for fact in facts))
+
+
 class _CompileRun:
     """One pass over the manifests, with what is known so far and the errors so far."""
 

@@ -27,6 +27,7 @@ LEDGER_TYPES: tuple[EventType, ...] = (
     EventType("assignments.decided", 1, assignments.AssignmentsDecided, streams.ASSIGNMENTS),
     EventType("outcomes.decided", 1, outcomes.OutcomesDecided, streams.OUTCOMES),
     EventType("room.taken", 1, room.RoomTaken, streams.ROOM),
+    EventType("plan.answered", 1, room.PlanAnswered, streams.ROOM),
     *(
         EventType(kind.TYPE, kind.VERSION, cast(type[Value], kind), streams.DECISIONS)
         for kind in decisions.KINDS

@@ -43,7 +43,7 @@ def _is(pattern: re.Pattern[str], most: int, expected: str) -> Check:
     return check
 
 
-_namespace = _is(
+wrong_namespace = _is(
     _LABEL,
     LABEL_MAX,
     "a namespace: at most 63 of a-z, 0-9 and -, with a letter or digit at its ends",
@@ -57,7 +57,7 @@ _subdomain = _is(
 
 def _binding(name: str) -> str:
     namespace, slash, own = name.rpartition("/")
-    if slash and _namespace(namespace):
+    if slash and wrong_namespace(namespace):
         return "namespace/name, with a namespace of at most 63 of a-z, 0-9 and -"
     if len(own) > SUBDOMAIN_MAX or "%" in own or not _SEGMENT.fullmatch(own):
         return "namespace/name, with a name of at most 253 characters that may stand in a path"
@@ -75,7 +75,7 @@ def _stream(name: str) -> str:
 _CHECKS: dict[Meaning, Check] = {
     Meaning.CLUSTER: _subdomain,
     Meaning.NODE: _subdomain,
-    Meaning.NAMESPACE: _namespace,
+    Meaning.NAMESPACE: wrong_namespace,
     Meaning.BINDING: _binding,
     Meaning.STREAM: _stream,
 }

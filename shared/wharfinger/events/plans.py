@@ -4,7 +4,11 @@ A plan is made beside the plane and writes nothing. Carrying it out is asked of 
 concerns, by one `PlanRequested` a stream. The stream goes through the steps on a copy of its state,
 in the round in which it would commit them: when what it finds is what the plan expects, all of it
 happens in that round, else nothing does. Every request gets exactly one answer (`PlanCommitted` or
-`PlanRefused`), and each stream answers for its own part.
+`PlanRefused`).
+
+Fleet shards carry out a plan together or not at all (`stages.fleet.joint_plans`): all but the first
+promise their parts (`PlanPromised`), the first one decides for all, and what they decide they tell
+each other by `PlanAnswered`, on topic `wharfinger.room`.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from wharfinger.events.proposals import (
     NodeRemovalProposed,
     RescheduleProposed,
 )
+from wharfinger.events.room import RoomItem
 
 StepData = (
     ClusterObserved
@@ -101,6 +106,10 @@ class PlanRequested(Value, frozen=True):
     `plan`: the plan's id. `seq`: of the stream's last decision when the plan was made. `basis`:
     what the plan looked at (`cluster/oslo facts`, `cluster/oslo capacity`, `binding/shop/web`, ...)
     -> a digest of it, so that a refusal can name what has changed.
+
+    `shards`: the fleet streams that carry out the plan together, where there are several; the first
+    decides for all. `taken`: the room that the parts of the shards before this one take, which is
+    deducted where this part is tried.
     """
 
     stream: Bounded[StreamName]
@@ -109,3 +118,17 @@ class PlanRequested(Value, frozen=True):
     expected: tuple[PlannedOutcome, ...] = ()
     seq: int = 0
     basis: dict[Remark, Remark] = {}
+    shards: tuple[StreamName, ...] = ()
+    taken: tuple[RoomItem, ...] = ()
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The other shards of a plan that several carry out together; empty: it is no such plan."""
+        if self.stream not in self.shards:
+            return ()
+        return tuple([shard for shard in self.shards if shard != self.stream])
+
+    @property
+    def coordinator(self) -> str:
+        """The shard that decides for all."""
+        return self.shards[0] if self.shards else self.stream

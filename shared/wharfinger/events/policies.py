@@ -36,6 +36,7 @@ FIRST_SHARD_KINDS = frozenset(
         "PriorityClass",
         "PodGroup",
         "Workload",
+        "PlacementDecision",  # of a hub; only compared with what is decided
     )
 )
 """Kinds that the first shard takes in, which keeps the record, and no other stream needs. The

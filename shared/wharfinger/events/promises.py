@@ -1,5 +1,5 @@
 """From decisions of fleet streams to the messages for the other fleet shards: how much room each
-decision takes beyond what its binding held.
+decision takes beyond what its binding held, and what it says about a plan of several shards.
 
 Items are added up by cluster and class, because a burst of bindings has few classes, and every
 other shard folds every message.
@@ -12,10 +12,10 @@ from uuid import UUID
 
 from wharfinger.domain.binding import set_key
 from wharfinger.domain.value import Value
-from wharfinger.events.decisions import ScheduleAnswer
+from wharfinger.events.decisions import PlanDecision, ScheduleAnswer
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.ledger_codec import encode
-from wharfinger.events.room import MAX_ITEMS, RoomItem, RoomTaken
+from wharfinger.events.room import MAX_ITEMS, PlanAnswered, RoomItem, RoomTaken
 from wharfinger.events.streams import FLEET
 
 
@@ -70,13 +70,7 @@ class Promises:
 
 def room_body(message: RoomTaken, incarnation: str = "") -> bytes:
     """The event, as it is sent."""
-    return encode(
-        message,
-        id=room_id(message, incarnation),
-        source=f"/wharfinger/{message.stream}",
-        subject=message.stream,
-        incarnation=incarnation,
-    )
+    return _body(message, room_id(message, incarnation), message.stream, incarnation)
 
 
 def room_id(message: RoomTaken, incarnation: str = "") -> UUID:
@@ -87,3 +81,31 @@ def room_id(message: RoomTaken, incarnation: str = "") -> UUID:
 
 def _message(stream: str, found: _Promised) -> RoomTaken:
     return RoomTaken(stream, found.first, found.through, tuple(found.items.values()))
+
+
+def plan_answer(stream: str, seq: int, data: Value) -> PlanAnswered | None:
+    """What a decision of `stream` tells the other shards of its plan; None: nothing."""
+    if not isinstance(data, PlanDecision) or not data.tell or not stream.startswith(FLEET):
+        return None
+    return PlanAnswered(stream, seq, data.plan, data.outcome, data.tell)
+
+
+def plan_answer_id(message: PlanAnswered, incarnation: str = "") -> UUID:
+    """Derived from the decision that it tells. `incarnation`: of the ledger; empty: the first."""
+    later = (incarnation,) if incarnation else ()
+    return derived_id("plan-answer", message.stream, message.through, *later)
+
+
+def plan_answer_body(message: PlanAnswered, incarnation: str = "") -> bytes:
+    """The event, as it is sent."""
+    return _body(message, plan_answer_id(message, incarnation), message.plan, incarnation)
+
+
+def _body(message: RoomTaken | PlanAnswered, id: UUID, subject: str, incarnation: str) -> bytes:
+    return encode(
+        message,
+        id=id,
+        source=f"/wharfinger/{message.stream}",
+        subject=subject,
+        incarnation=incarnation,
+    )

@@ -13,6 +13,7 @@ from wharfinger.events import (
     capacity,
     cluster_state,
     clusters,
+    effects,
     extenders,
     node_load,
     plans,
@@ -40,6 +41,7 @@ EVENT_TYPES: tuple[EventType, ...] = (
     EventType("workload.observed", 1, cluster_state.WorkloadObserved, streams.CLUSTER_STATE),
     EventType("node-load.observed", 1, node_load.NodeLoadObserved, streams.NODE_LOAD),
     EventType("hot-value.observed", 1, node_load.HotValueObserved, streams.NODE_LOAD),
+    EventType("effects.observed", 1, effects.EffectsObserved, streams.EFFECTS),
     EventType("policy.applied", 1, policies.PolicyApplied, streams.POLICIES),
     EventType("policy.removed", 1, policies.PolicyRemoved, streams.POLICIES),
     EventType("binding.requested", 1, bindings.BindingRequested, streams.BINDINGS),
@@ -55,6 +57,7 @@ EVENT_TYPES: tuple[EventType, ...] = (
     *LEDGER_TYPES,
     EventType("tick.fired", 1, ticks.Ticked, None),
     EventType("extender.answered", 1, extenders.ExtenderAnswered, None),
+    EventType("held-events.laid-aside", 1, ticks.HeldEventsLaidAside, None),
 )
 
 BY_TYPE = {e.type: e for e in EVENT_TYPES}

@@ -128,6 +128,15 @@ ASSIGNMENTS = Topic(
     7 * DAY_MS,
     "every decision that touches a cluster, in stream order",
 )
+EFFECTS = Topic(
+    "wharfinger.effects",
+    "cluster",
+    PartitionBy.CLUSTER,
+    "partitioned",
+    ("actuator",),
+    7 * DAY_MS,
+    "what API servers answered to the writes of actuators",
+)
 ROOM = Topic(
     "wharfinger.room",
     "fleet stream",
@@ -135,7 +144,7 @@ ROOM = Topic(
     "broadcast",
     ("publisher",),
     DAY_MS,
-    "room that a fleet shard has just promised, for the other shards",
+    "what fleet shards tell each other: room just promised, and their parts of plans",
 )
 OUTCOMES = Topic(
     "wharfinger.outcomes",
@@ -183,6 +192,7 @@ TOPICS: tuple[Topic, ...] = (
     CAPACITY,
     PROPOSALS,
     ASSIGNMENTS,
+    EFFECTS,
     ROOM,
     OUTCOMES,
     DECISIONS,
@@ -201,6 +211,11 @@ ACCESS = "access"
 """Of who wrote, was refused or read what belongs to others. It has a table and a chain of its own
 (`runtime.ledger.access`): it is no stream of rounds, is not published and has no part in the feed.
 Checkpoints and `audit verify` name it so, and no stream of decisions has this name."""
+ROWS = "rows"
+"""Of rows that belong to no stream: plans, tokens, subscriptions. Like `ACCESS`, it is a chain of
+its own (`runtime.ledger.row_records`)."""
+CHAINS = (ACCESS, ROWS)
+"""What checkpoints name beside the streams."""
 
 
 def fleet_stream(shard: int) -> str:

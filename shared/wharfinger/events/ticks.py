@@ -1,9 +1,10 @@
-"""Ticks: time as an input. Made by the writer of a stream when its state's next due time has come,
-recorded in the round like any other input, never sent over a topic."""
+"""Inputs that the writer of a stream makes itself, recorded in the round like any other input and
+never sent over a topic: time, when the state's next due time has come, and held events that the
+stream fails on."""
 
 from __future__ import annotations
 
-from wharfinger.domain.ids import StreamName
+from wharfinger.domain.ids import EventId, StreamName
 from wharfinger.domain.value import Value
 
 
@@ -12,3 +13,11 @@ class Ticked(Value, frozen=True):
 
     stream: StreamName
     due_us: int
+
+
+class HeldEventsLaidAside(Value, frozen=True):
+    """`stream` never applies the events with the ids `events`, which it took in and held back: it
+    fails on each of them. Each is a dead letter, which says why."""
+
+    stream: StreamName
+    events: tuple[EventId, ...]

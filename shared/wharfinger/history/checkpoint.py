@@ -8,7 +8,9 @@ intake binds it to its plane: no two planes share that hash.
 
 The file is one line of JSON: `checkpoint` (canonical), `public_key` and `signature`. The signature
 covers the bytes of `checkpoint` as they are in the file, after a context that no other use of the
-key shares. Pure: other modules read files and clocks.
+key shares. Version 1 is what people make: every stream, verified before. Version 2 is what a plane
+ships by itself: what has changed since the one before, and rows that no chain covers. Pure: other
+modules read files and clocks.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ from wharfinger.kernel.round import Head
 from wharfinger.runtime.ledger.errors import LedgerError
 
 VERSION = 1
+SHIPPED_VERSION = 2
+VERSIONS = (VERSION, SHIPPED_VERSION)
 
 _CONTEXT = b"wharfinger checkpoint\x00"
 
@@ -74,14 +78,34 @@ class StreamMark(Value, frozen=True, forbid_unknown_fields=True):
         return Head(self.stream, self.round, self.seq, bytes.fromhex(self.hash), 0, self.at_us)
 
 
+class RowMark(Value, frozen=True, forbid_unknown_fields=True):
+    """A row outside of the chains. `number` never falls; while it is the same, so is `digest`
+    (empty: nothing else is fixed)."""
+
+    table: str
+    key: str
+    number: int
+    digest: str = ""
+
+
+class FeedMark(Value, frozen=True, forbid_unknown_fields=True):
+    """The runs of the feed that give the positions `first` to `last`, and a hash over them."""
+
+    first: Count
+    last: Count
+    digest: Sha256
+
+
 class Checkpoint(Value, frozen=True, forbid_unknown_fields=True):
-    """`plane`: see `plane_id`. `made_at_us`: by the clock of who signed. `streams`: all there were,
-    in order of name."""
+    """`plane`: see `plane_id`. `made_at_us`: by the clock of who signed. `streams`: in order of
+    name; all there were, or in version 2 those that have changed. `rows`, `feed`: version 2."""
 
     version: int
     plane: Sha256
     made_at_us: Micros
     streams: tuple[StreamMark, ...]
+    rows: tuple[RowMark, ...] = ()
+    feed: tuple[FeedMark, ...] = ()
 
     def heads(self) -> dict[str, Head]:
         return {mark.stream: mark.head() for mark in self.streams}
@@ -153,9 +177,9 @@ def read(name: str, body: bytes, trusted: Ed25519PublicKey | None = None) -> Sig
         version = _version_decoder.decode(file.checkpoint).version
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{name}: expected a checkpoint: {error}") from None
-    if version != VERSION:
+    if version not in VERSIONS:
         raise CheckpointError(
-            f"{name}: a checkpoint of version {version}; this program reads version {VERSION}"
+            f"{name}: a checkpoint of version {version}; this program reads versions 1 and 2"
         )
     signer = _public_key(name, file.public_key)
     if trusted is not None and raw_public(trusted) != file.public_key:
@@ -173,7 +197,7 @@ def read(name: str, body: bytes, trusted: Ed25519PublicKey | None = None) -> Sig
         checkpoint = _checkpoint_decoder.decode(file.checkpoint)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CheckpointError(
-            f"{name}: expected a checkpoint of version {VERSION}: {error}"
+            f"{name}: expected a checkpoint of version {version}: {error}"
         ) from None
     _one_mark_each(name, checkpoint.streams)
     return SignedCheckpoint(name, checkpoint, fingerprint(signer))

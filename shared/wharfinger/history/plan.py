@@ -4,15 +4,16 @@ A plan is made on a world that begins where the plane stands now (`states.world_
 `planning.planned`); making one writes nothing to any stream, and `save` keeps it in a table of its
 own. `apply` asks each stream the plan concerns: the stream goes through the steps again on the
 state it has in the committing round, and commits them when the outcome is what the plan expects,
-else refuses and says what has changed. Only then are the facts handed in, so that the rest of the
-plane learns of them.
+else refuses and says what has changed. Several fleet streams are asked in one acceptance, and all
+commit or none does (`stages.fleet.joint_plans`). Only then are the facts handed in, so that the
+rest of the plane learns of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import get_args
@@ -22,16 +23,18 @@ import msgspec
 
 from wharfinger.domain.drain import drained_cluster, drained_node
 from wharfinger.domain.node import Node
+from wharfinger.domain.text import as_time
 from wharfinger.domain.value import canonical
 from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.cluster_state import NodesObserved
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.decisions import PlanAnswer, PlanEnd, effect_of
+from wharfinger.events.origin import Origin
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.registry import types_of
-from wharfinger.events.streams import PROPOSALS
-from wharfinger.history.names import full_name
+from wharfinger.events.streams import BINDINGS, PROPOSALS
+from wharfinger.history.names import UnknownNameError, full_name
 from wharfinger.history.planning import (
     BindingMove,
     ClusterUse,
@@ -58,7 +61,9 @@ __all__ = [
     "BindingMove",
     "ClusterUse",
     "Figures",
+    "NoAnswerError",
     "Plan",
+    "PlanExpiredError",
     "PlanRefusal",
     "PlannedRefusal",
     "Proposed",
@@ -80,6 +85,14 @@ POLL_S = 0.25
 """How often answers are looked for by itself: a notification may be lost."""
 
 
+class PlanExpiredError(LedgerError):
+    """The plan was made too long ago to be carried out."""
+
+
+class NoAnswerError(LedgerError):
+    """Not every stream has answered in time. What was asked stands."""
+
+
 @dataclass(frozen=True, slots=True)
 class Applied:
     """Every stream committed its part. `decisions`: ids of the `PlanCommitted`, by stream. `again`:
@@ -92,8 +105,8 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class PlanRefusal:
-    """At least one stream refused. `committed`: streams that committed their own part; mostly
-    none."""
+    """At least one stream refused. `refusals`: by stream; without those that refused only because
+    another did. `committed`: streams that committed their own part: clusters."""
 
     plan: UUID
     refusals: dict[str, PlanEnd]
@@ -103,28 +116,39 @@ class PlanRefusal:
 # --- making one
 
 
+Said = Callable[[str], None]
+"""Is told what begins: `reading` the state of the plane, `planning` on it."""
+
+
+def _silent(step: str) -> None:
+    pass
+
+
 async def make_plan(
     ledger: Ledger,
     facts: Sequence[Accepted],
     proposals: Sequence[Proposed] = (),
     at: Micros | None = None,
+    said: Said = _silent,
 ) -> Plan:
     """What `facts` and `proposals` would do to the plane as it is. `at`: when it is made, None:
     now. LedgerError: one line."""
-    return _planned(await world_at(ledger), facts, proposals, at)
+    return _planned(await _present(ledger, said), facts, proposals, at)
 
 
-async def drain(ledger: Ledger, what: str, at: Micros | None = None) -> Plan:
+async def drain(ledger: Ledger, what: str, at: Micros | None = None, said: Said = _silent) -> Plan:
     """Everything off a cluster, or off a node (`cluster/node`, or its name where only one cluster
-    has it)."""
-    world = await world_at(ledger)
+    has it). UnknownNameError: there is none."""
+    world = await _present(ledger, said)
     return _planned(world, _drained(world, what), (), at)
 
 
-async def scale(ledger: Ledger, binding: str, replicas: int, at: Micros | None = None) -> Plan:
+async def scale(
+    ledger: Ledger, binding: str, replicas: int, at: Micros | None = None, said: Said = _silent
+) -> Plan:
     """So many replicas of a binding, by its full name or as much of it as only one has."""
     name = await full_name(ledger, binding)
-    world = await world_at(ledger)
+    world = await _present(ledger, said)
     record = world.state_of_shard(name).bindings.get(name)
     if record is None or record.withdrawn:
         raise LedgerError(f"{name} is not there any more")
@@ -134,10 +158,23 @@ async def scale(ledger: Ledger, binding: str, replicas: int, at: Micros | None =
     return _planned(world, [accepted(BindingRequested(spec))], (), at)
 
 
+async def _present(ledger: Ledger, said: Said) -> World:
+    said("reading")
+    world = await world_at(ledger)
+    said("planning")
+    return world
+
+
 def _planned(
     world: World, facts: Sequence[Accepted], proposals: Sequence[Proposed], at: Micros | None
 ) -> Plan:
     _refuse_unknown(world, facts, proposals)
+    for state in world.fleet_states():
+        if (id := state.joint.promised) is not None:
+            under_way = state.proposals.plans[id].plan
+            raise LedgerError(
+                f"{state.stream} is carrying out plan {under_way}: try again in a moment"
+            )
     return planned(world, facts, proposals, uuid4(), wall_clock() if at is None else at)
 
 
@@ -166,7 +203,7 @@ def _drained(world: World, what: str) -> list[Accepted]:
         case [(state, node)]:
             return [accepted(_with_drained(state, node))]
         case []:
-            raise LedgerError(f"no cluster and no node is called {what}")
+            raise UnknownNameError(f"no cluster and no node is called {what}")
         case _:
             several = ", ".join(f"{state.cluster}/{node.name}" for state, node in found[:5])
             raise LedgerError(f"{what}: expected one node, got {several}")
@@ -190,16 +227,18 @@ def _with_drained(state: ClusterStageState, node: Node) -> NodesObserved:
 # --- keeping it
 
 
-async def save(ledger: Ledger, plan: Plan) -> None:
-    """Keep the plan, so that it can be carried out by its id. The same one twice is one."""
-    await plans.save(ledger.database, plan.id, plan.made_at, canonical(plan))
+async def save(ledger: Ledger, plan: Plan, made_by: str = "") -> None:
+    """Keep the plan, so that it can be carried out by its id. The same one twice is one. `made_by`:
+    the actor that has asked for it over the HTTP API."""
+    await plans.save(ledger.database, plan.id, plan.made_at, canonical(plan), made_by)
 
 
 async def load(ledger: Ledger, id: UUID) -> Plan:
-    """LedgerError: there is none of this id, or another version of this program made it."""
+    """UnknownNameError: there is none of this id. LedgerError: another version of this program
+    made it."""
     body = await plans.load(ledger.database, id)
     if body is None:
-        raise LedgerError(f"there is no plan {id}")
+        raise UnknownNameError(f"there is no plan {id}")
     try:
         return msgspec.json.decode(body, type=Plan)
     except msgspec.ValidationError as error:
@@ -207,10 +246,13 @@ async def load(ledger: Ledger, id: UUID) -> Plan:
 
 
 async def named(ledger: Ledger, text: str) -> Plan:
-    """The plan with this id or the only one whose id begins so. LedgerError: none, or several."""
+    """The plan with this id or the only one whose id begins so. UnknownNameError: none;
+    LedgerError: several."""
     found = await plans.ids_like(ledger.database, text.lower(), 2) if text else []
-    if len(found) != 1:
-        raise LedgerError(f"there is {'no' if not found else 'more than one'} plan {text}")
+    if not found:
+        raise UnknownNameError(f"there is no plan {text}")
+    if len(found) > 1:
+        raise LedgerError(f"there is more than one plan {text}")
     return await load(ledger, found[0])
 
 
@@ -230,17 +272,35 @@ def too_large(plan: Plan) -> str:
     return ""
 
 
-async def apply(ledger: Ledger, plan: Plan, timeout_s: float) -> Applied | PlanRefusal:
+async def apply(
+    ledger: Ledger,
+    plan: Plan,
+    timeout_s: float,
+    *,
+    origin: Origin | None = None,
+    answered: Callable[[int], None] = lambda _: None,
+    at: Micros | None = None,
+) -> Applied | PlanRefusal:
     """Ask the streams, wait for their answers, and hand in the facts. Interrupted and called again
-    it finishes; called again after that it changes nothing. LedgerError: no answer came in time."""
+    it finishes; called again after that it changes nothing. `origin`: who asks, None: whose the
+    ledger is. `answered` is called with the number of streams that have answered. `at`: when it is
+    asked, None: now.
+
+    NoAnswerError: no answer came in time. PlanExpiredError: it is too old, and no stream was asked
+    before. LedgerError: it is too large."""
     if no := too_large(plan):
         raise LedgerError(f"plan {plan.id}: {no}")
     before = await _answers(ledger, plan)
+    if not before and (wall_clock() if at is None else at) >= plan.expires_at:
+        raise PlanExpiredError(
+            f"plan {plan.id} expired at {as_time(plan.expires_at)}: make a new one"
+        )
     answers: dict[str, tuple[UUID, PlanAnswer]] = {}
     refusals: dict[str, PlanEnd] = {}
     for parts in in_turn(plan.parts):
-        await ledger.accept([_asking(part) for part in parts])
+        await ledger.accept([_asking(part) for part in parts], origin)
         answers = await _all_answers(ledger, plan, parts, timeout_s)
+        answered(len(answers))
         effects = {stream: effect_of(data) for stream, (_, data) in answers.items()}
         refusals = {stream: end for stream, end in effects.items() if isinstance(end, PlanEnd)}
         if refusals:
@@ -250,11 +310,26 @@ async def apply(ledger: Ledger, plan: Plan, timeout_s: float) -> Applied | PlanR
     if refusals:
         taken = [part for part in plan.parts if part.stream in committed]
         facts = [fact for fact in facts if any(_is_step_of(fact, part) for part in taken)]
-    handed_in = await ledger.accept([_handing_in(plan, fact) for fact in facts])
+    handed_in = await ledger.accept([_handing_in(plan, fact) for fact in facts], origin)
     if refusals:
-        return PlanRefusal(plan.id, refusals, tuple(sorted(committed)))
+        own = {s: end for s, end in refusals.items() if end.reason != "RefusedElsewhere"}
+        return PlanRefusal(plan.id, own or refusals, tuple(sorted(committed)))
     again = not handed_in.new and len(before) == len(plan.parts)
     return Applied(plan.id, committed, again)
+
+
+def waited_for(plan: Plan) -> tuple[list[tuple[str, str]], list[str]]:
+    """What to wait for once the plan is carried out: (topic, key) of what the streams were asked
+    and of the facts, and the bindings that it moves or leaves without a place.
+
+    Without the facts of bindings: the streams have decided about them with the plan, and say
+    nothing more when they read them."""
+    facts = [(PROPOSALS.name, str(part.stream)) for part in plan.parts]
+    handed_in = [fact.accepted for fact in plan.facts]
+    facts += [(fact.topic.name, fact.key) for fact in handed_in if fact.topic is not BINDINGS]
+    bindings = [move.binding for move in plan.moves]
+    bindings += [refusal.binding for refusal in plan.refusals if not refusal.before]
+    return list(dict.fromkeys(facts)), list(dict.fromkeys(bindings))
 
 
 def _asking(part: PlanRequested) -> Submission:
@@ -281,7 +356,7 @@ async def _all_answers(
             if not missing:
                 return answers
             if time.monotonic() >= end:
-                raise LedgerError(
+                raise NoAnswerError(
                     f"plan {plan.id}: no answer from {', '.join(missing)} within {timeout_s:g} s; "
                     f"is a scheduler up? The request stands: ask again to see what came of it"
                 )

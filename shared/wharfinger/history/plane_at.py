@@ -22,7 +22,13 @@ from wharfinger.engine.nodes.columns import CPU, MEMORY, NodeRow
 from wharfinger.events.policies import PolicyApplied
 from wharfinger.events.streams import CLUSTER, FLEET, INTAKE, POLICIES
 from wharfinger.history.outcomes import REFUSED, SCHEDULED, WAITING
-from wharfinger.history.points import HistoryPoint, PointError, moment_of, round_of
+from wharfinger.history.points import (
+    HistoryPoint,
+    PointError,
+    UnknownPointError,
+    moment_of,
+    round_of,
+)
 from wharfinger.history.states import state_at
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.round import Head
@@ -187,7 +193,7 @@ async def _cut(ledger: Ledger, point: HistoryPoint, stream: str) -> dict[str, in
     }
     names = selected(list(heads), stream)
     if stream and not names:
-        raise PointError(f"no stream of decisions is named {stream} or begins with it")
+        raise UnknownPointError(f"no stream of decisions is named {stream} or begins with it")
     if point.round is not None and not point.stream and len(names) == 1:
         return {names[0]: await round_of(ledger, names[0], point)}
     at = await moment_of(ledger, point)

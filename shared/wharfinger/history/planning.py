@@ -12,8 +12,9 @@ Three worlds start from the same present state:
   plan.
 
 A plan that changes clusters or bindings is requested from the fleet streams, and changes of nodes
-follow as facts. A plan that changes only nodes is requested from the streams of their clusters. Two
-streams cannot commit atomically together, so each stream answers for its own part.
+follow as facts. Several fleet streams commit their parts together or not at all. A plan that
+changes only nodes is requested from the streams of their clusters, and each of these answers for
+its own part.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
+
+import msgspec
 
 from wharfinger.domain.binding import TargetCluster
 from wharfinger.domain.cluster import Cluster
@@ -51,6 +54,7 @@ from wharfinger.events.proposals import (
     RescheduleProposed,
 )
 from wharfinger.events.registry import type_of
+from wharfinger.events.room import RoomItem
 from wharfinger.events.streams import FLEET, cluster_stream
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.recover import RecordedRound
@@ -69,6 +73,9 @@ AMENDED_MAX = 4
 """At most so many times a plan is amended, so that no cluster has to refuse a part of it."""
 
 AMENDED = "where its clusters can hold it"
+
+KEPT_US: Micros = 24 * 3600 * SECOND
+"""For how long a plan can be carried out after it was made."""
 
 SOURCE = "/wharfinger/plan"
 
@@ -181,6 +188,11 @@ class Plan(Value, frozen=True):
     selections: tuple[SelectionMove, ...] = ()
 
     @property
+    def expires_at(self) -> Micros:
+        """From when on it is not carried out any more."""
+        return self.made_at + KEPT_US
+
+    @property
     def changes(self) -> bool:
         """Whether it would change anything that a plan shows."""
         return self.moves_bindings or bool(self.selections)
@@ -279,8 +291,9 @@ def _amended(steps: Iterable[StepData], amends: Mapping[str, RescheduleProposed]
 def _tried(
     world: World, steps: Sequence[StepData], facts: Sequence[Accepted], id: UUID
 ) -> _CarriedOut:
-    parts = _parts(world, steps, id)
     then = world.fork()
+    # expected of the copy: its estimator may count clusters again that are uncertain in `world`
+    parts = _parts(then, {name: s.head.seq for name, s in world.streams.items()}, steps, id)
     rounds = [made for asked in in_turn(parts) for made in then.tell(map(request_event, asked))]
     _require_committed(parts, rounds)
     rounds += then.tell(fact_event(id, fact) for fact in facts)
@@ -437,40 +450,44 @@ def _drives_away(data: Value) -> bool:
 
 
 def in_turn(parts: Sequence[PlanRequested]) -> list[tuple[PlanRequested, ...]]:
-    """Who is asked at the same time. Fleet streams share the room of clusters, so each is asked
-    once the one before has answered; clusters share nothing."""
-    fleets: list[tuple[PlanRequested, ...]] = [
-        (part,) for part in parts if part.stream.startswith(FLEET)
-    ]
+    """Who is asked at the same time: the fleet streams, which answer together, then clusters, which
+    share nothing."""
+    fleets = tuple([part for part in parts if part.stream.startswith(FLEET)])
     others = tuple([part for part in parts if not part.stream.startswith(FLEET)])
-    return [*fleets, others] if others else fleets
+    return [asked for asked in (fleets, others) if asked]
 
 
-def _parts(world: World, steps: Sequence[StepData], id: UUID) -> tuple[PlanRequested, ...]:
-    """One request a stream that has something to do, with what comes of it on the present state
-    once the fleet streams before it have carried out their parts."""
+def _parts(
+    world: World, seqs: Mapping[str, int], steps: Sequence[StepData], id: UUID
+) -> tuple[PlanRequested, ...]:
+    """One request a stream that has something to do, with what comes of it on the present state,
+    less the room that the parts of the fleet streams before it take. `seqs`: of the last decision
+    of each stream when the plan is made."""
     of_stream: dict[str, list[StepData]] = {}
     of_nodes = all(isinstance(data, NodesObserved | NodeRemovalProposed) for data in steps)
     for data in steps:
         for stream in _streams_of(world, data, of_nodes):
             of_stream.setdefault(stream, []).append(data)
-    fleets = [stream for stream in of_stream if stream.startswith(FLEET)]
-    trial = world.fork() if len(fleets) > 1 else world
+    fleets = sorted([stream for stream in of_stream if stream.startswith(FLEET)], key=_shard_number)
+    together = tuple(fleets) if len(fleets) > 1 else ()
+    taken: tuple[RoomItem, ...] = ()
     parts: list[PlanRequested] = []
-    for stream in sorted(of_stream, key=lambda name: (not name.startswith(FLEET), name)):
-        running = trial.streams[stream]
+    for stream in (*fleets, *sorted(of_stream.keys() - set(fleets))):
+        running = world.streams[stream]
         decider = running.decider
         assert isinstance(decider, FleetDecider | ClusterDecider), "only these are asked"
         request = PlanRequested(
-            stream,
-            str(id),
-            tuple(map(step_of, of_stream[stream])),
-            seq=world.streams[stream].head.seq,
+            stream, str(id), tuple(map(step_of, of_stream[stream])), seq=seqs[stream]
         )
-        parts.append(decider.expectation(running.state, request, trial.at))
-        if stream in fleets and trial is not world:
-            trial.tell([request_event(parts[-1])])
+        if together and isinstance(decider, FleetDecider):
+            request = msgspec.structs.replace(request, shards=together, taken=taken)
+            taken += decider.room_of(running.state, request, world.at)
+        parts.append(decider.expectation(running.state, request, world.at))
     return tuple(parts)
+
+
+def _shard_number(stream: str) -> int:
+    return int(stream.removeprefix(FLEET))
 
 
 def _streams_of(world: World, data: StepData, of_nodes: bool) -> Sequence[str]:

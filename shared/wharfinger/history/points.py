@@ -23,6 +23,10 @@ class PointError(LedgerError):
     """What was said names no place in this history: one line that says what was expected."""
 
 
+class UnknownPointError(PointError):
+    """It would be one, but there is no such stream or round."""
+
+
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
     """Exactly one of `round` and `at` is set; both None: now. `stream`: whose round, empty where
@@ -97,11 +101,13 @@ async def round_of(ledger: Ledger, stream: str, point: HistoryPoint) -> int:
 async def _require(ledger: Ledger, stream: str, number: int) -> None:
     head = await _head(ledger, stream)
     if number > head.round:
-        raise PointError(f"{stream}: there is no round {number}; the last one is {head.round}")
+        raise UnknownPointError(
+            f"{stream}: there is no round {number}; the last one is {head.round}"
+        )
 
 
 async def _head(ledger: Ledger, stream: str) -> Head:
     for head in await ledger.heads(stream):
         if head.stream == stream:
             return head
-    raise PointError(f"unknown stream {stream}")
+    raise UnknownPointError(f"unknown stream {stream}")

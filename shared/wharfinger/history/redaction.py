@@ -49,7 +49,9 @@ from wharfinger.events.assignments import (
     Disrupting,
     NodeClosed,
     Placed,
+    PodsPreempted,
     PodsRemoved,
+    PreemptionOver,
     Recovered,
     Refused,
     Released,
@@ -628,6 +630,8 @@ SPECIAL_FIELDS = {
             Recovered,
             PodsRemoved,
             UnplacedPods,
+            PodsPreempted,
+            PreemptionOver,
         )
     ),
 }

@@ -117,14 +117,14 @@ async def plan_rollback(ledger: Ledger, what: str, to: str, now: Micros | None =
 
 
 async def apply_rollback(
-    ledger: Ledger, rollback: RollBack, timeout_s: float
+    ledger: Ledger, rollback: RollBack, timeout_s: float, now: Micros | None = None
 ) -> Applied | PlanRefusal:
-    """Applies the whole rollback, or none of it. LedgerError: the streams did not answer in time;
-    repeat the call to see the result."""
+    """Applies the whole rollback, or none of it. `now`: when it is asked, None: the time of this
+    machine. LedgerError: the streams did not answer in time; repeat the call to see the result."""
     plan = rollback.plan
     if plan.parts:
         await plans.save(ledger, plan)
-    answer = await plans.apply(ledger, plan, timeout_s)
+    answer = await plans.apply(ledger, plan, timeout_s, at=now)
     if isinstance(answer, Applied):
         # Also the facts that an interrupted run did not submit after its commit.
         await ledger.accept([_handing_in(plan.id, fact) for fact in rollback.facts])

@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isqrt
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from wharfinger.domain.binding import Binding, TargetCluster
 from wharfinger.domain.cluster import Cluster
@@ -118,12 +118,20 @@ class Final:
     wait: Micros | None
 
 
+class _PlacedReplica(NamedTuple):
+    """`pod`: uid of the pod that it is; empty: it was placed before its pod existed."""
+
+    node: str
+    vector: Vector
+    pod: str
+
+
 @dataclass(slots=True)
 class _ClusterReplicas:
     """Replicas of a binding in a cluster. `right`: how many have the shape that is asked for
     now."""
 
-    replicas: dict[int, tuple[str, Vector]] = field(default_factory=dict)
+    replicas: dict[int, _PlacedReplica] = field(default_factory=dict)
     right: int = 0
 
 
@@ -167,7 +175,12 @@ class _Cluster:
     area: list[int] = field(default_factory=lambda: [0, 0, 0])
     offered: list[int] = field(default_factory=lambda: [0, 0, 0])
     nodes: dict[str, _OnNode] = field(default_factory=dict)
+    pods: dict[str, dict[str, Vector]] = field(default_factory=dict)
+    """Node -> uid of an observed pod without a binding -> what it asks for."""
+    replicas: set[str] = field(default_factory=set)
+    """Uids of the pods that are counted as placed replicas."""
     foreign: dict[str, Vector] = field(default_factory=dict)
+    """Node -> what its foreign pods ask for: the observed ones that are no replicas."""
 
     @property
     def by_node(self) -> bool:
@@ -184,6 +197,16 @@ class _Cluster:
         if self.gone:
             return NOTHING
         return self.offer if self.by_node or self.summary is None else self.summary
+
+    def count_foreign(self, node: str) -> None:
+        """Brings the sum of the node's foreign pods up to date."""
+        observed = self.pods.get(node, {})
+        vectors = [vector for uid, vector in observed.items() if uid not in self.replicas]
+        now = (sum(v[0] for v in vectors), sum(v[1] for v in vectors), sum(v[2] for v in vectors))
+        _add(self.placed, self.foreign.pop(node, NOTHING), -1)
+        _add(self.placed, now, 1)
+        if any(now):
+            self.foreign[node] = now
 
     def advance(self, at: Micros) -> None:
         passed = at - self.since
@@ -252,9 +275,9 @@ class RunMetrics:
             self.fact(PodsObserved(name, node, pods))
         for binding, held in sorted(book.held.items()):
             for ordinal, replica in sorted(held.placed.items()):
-                self._place(
-                    binding, name, [NodeShare(replica.node, (ordinal,))], replica.cls.requirements
-                )
+                uids = (replica.pod,) if replica.pod else ()
+                share = NodeShare(replica.node, (ordinal,), pods=uids)
+                self._place(binding, name, [share], replica.cls.requirements)
 
     # --- passing time
 
@@ -302,7 +325,7 @@ class RunMetrics:
             return None
         nodes: dict[tuple[str, str], int] = {}
         for cluster, placed in sorted(bound.placed.items()):
-            for _, (node, _) in sorted(placed.replicas.items()):
+            for _, (node, *_) in sorted(placed.replicas.items()):
                 nodes[cluster, node] = nodes.get((cluster, node), 0) + 1
         return Final(dict(sorted(bound.targets.items())), nodes, bound.reason, bound.wait)
 
@@ -380,12 +403,11 @@ class RunMetrics:
 
     def _observe_pods(self, observed: PodsObserved) -> None:
         cluster = self._cluster(observed.cluster)
-        vectors = [vector_of(pod.requirements) for pod in observed.pods if not pod.binding]
-        now = (sum(v[0] for v in vectors), sum(v[1] for v in vectors), sum(v[2] for v in vectors))
-        _add(cluster.placed, cluster.foreign.pop(observed.node, NOTHING), -1)
-        _add(cluster.placed, now, 1)
-        if any(now):
-            cluster.foreign[observed.node] = now
+        found = {pod.uid: vector_of(pod.requirements) for pod in observed.pods if not pod.binding}
+        cluster.pods.pop(observed.node, None)
+        if found:
+            cluster.pods[observed.node] = found
+        cluster.count_foreign(observed.node)
 
     def _bound(self, spec: Binding) -> _Bound:
         return _Bound(spec, vector_of(spec.requirements), self._tenant_of(spec))
@@ -416,7 +438,7 @@ class RunMetrics:
                 _add(cluster.assigned, vector, n)
         bound.vector = vector
         for placed in bound.placed.values():
-            placed.right = sum(1 for _, v in placed.replicas.values() if v == vector)
+            placed.right = sum(1 for r in placed.replicas.values() if r.vector == vector)
 
     # --- decisions
 
@@ -504,14 +526,19 @@ class RunMetrics:
         placed = bound.placed.setdefault(name, _ClusterReplicas())
         for share in shares:
             node = cluster.nodes.setdefault(share.node, _OnNode())
-            for ordinal in share.ordinals:
+            pods = share.pods or ("",) * len(share.ordinals)
+            for ordinal, pod in zip(share.ordinals, pods, strict=True):
                 if ordinal in placed.replicas:
                     continue  # it stood already when the run began
-                placed.replicas[ordinal] = (share.node, vector)
+                placed.replicas[ordinal] = _PlacedReplica(share.node, vector, pod)
                 placed.right += vector == bound.vector
                 _add(cluster.placed, vector, 1)
                 self._charge_tenant(bound, vector, 1)
                 self._occupy(node, 1)
+                if pod:
+                    cluster.replicas.add(pod)
+            if share.pods:
+                cluster.count_foreign(share.node)
 
     def _take_back(self, binding: str, name: str, shares: Iterable[NodeShare]) -> None:
         bound = self._found(binding, name)
@@ -524,11 +551,13 @@ class RunMetrics:
                 replica = placed.replicas.pop(ordinal, None)
                 if replica is None:
                     continue
-                node, vector = replica
-                placed.right -= vector == bound.vector
-                _add(cluster.placed, vector, -1)
-                self._charge_tenant(bound, vector, -1)
-                self._occupy(cluster.nodes.setdefault(node, _OnNode()), -1)
+                placed.right -= replica.vector == bound.vector
+                _add(cluster.placed, replica.vector, -1)
+                self._charge_tenant(bound, replica.vector, -1)
+                self._occupy(cluster.nodes.setdefault(replica.node, _OnNode()), -1)
+                if replica.pod:
+                    cluster.replicas.discard(replica.pod)
+                    cluster.count_foreign(replica.node)
         if not placed.replicas:
             del bound.placed[name]
             if not bound.placed and self._left.get(binding) is bound:

@@ -48,8 +48,9 @@ GENESIS = HistoryPoint("the beginning", round=0)
 @dataclass(frozen=True, slots=True)
 class ShadowReport:
     """`decisions`: in order of time, those of pods that wait last. `begin`, `end`: of the rounds
-    that were read. `runs`: how often all nodes were looked at for a pod; `run_s`: how long that
-    took now, in all; it is not part of the comparison."""
+    that were read. `nodes`: nodes, or clusters of the fleet. `runs`: how often all of them were
+    looked at for a pod, binding or placement; `run_s`: how long that took now, in all; it is not
+    part of the comparison. `hub`: it compares choices of clusters, see `history.fleet_shadow`."""
 
     cluster: str
     schedulers: tuple[str, ...]
@@ -60,6 +61,7 @@ class ShadowReport:
     decisions: tuple[ShadowDecision, ...]
     runs: int = 0
     run_s: float = 0.0
+    hub: bool = False
 
     @property
     def counts(self) -> Mapping[Verdict, int]:

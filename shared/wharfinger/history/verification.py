@@ -8,7 +8,7 @@ that were verified just before. Next: `checkpoint` (the format), `topic_check` (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -30,7 +30,10 @@ from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import FirstBad, Ledger, VerifyResult, audit_verify
 from wharfinger.runtime.ledger.attestation import RetiredRange, first_round, hashes_at, retirements
+from wharfinger.runtime.ledger.incarnations import WentBack, went_back
+from wharfinger.runtime.ledger.marks import MarkedRow, MarkedRuns
 from wharfinger.runtime.ledger.verify import Remembered
+from wharfinger.runtime.ledger.verify_marks import RememberedMarks
 
 if TYPE_CHECKING:
     from wharfinger.history.topic_check import TopicResult
@@ -39,11 +42,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Verification:
     """`checkpoints`: those the ledger was held against, the ones it was retired under among them.
-    `topic`: None when it was not asked about, or when the ledger itself is broken."""
+    `topic`: None when it was not asked about, or when the ledger itself is broken. `lost`: heads of
+    checkpoints that the ledger lost when it went back, as it says itself."""
 
     ledger: VerifyResult
     checkpoints: tuple[SignedCheckpoint, ...] = ()
     topic: TopicResult | None = None
+    lost: int = 0
 
     @property
     def ok(self) -> bool:
@@ -70,7 +75,10 @@ async def verify(
     retired, broken = _retired_under(await retirements(ledger.database), trusted)
     witnesses = (*checkpoints, *{signed.name: signed for signed, _ in retired}.values())
     await _of_this_plane(ledger, checkpoints, retired)
-    result = await audit_verify(ledger, stream, _memories(witnesses), workers=workers, pool=pool)
+    memories = _memories(witnesses, await went_back(ledger.database))
+    result = await audit_verify(
+        ledger, stream, memories.heads, workers=workers, pool=pool, marks=memories.marks
+    )
     result = replace(
         result,
         first_bad=result.first_bad
@@ -81,7 +89,7 @@ async def verify(
         from wharfinger.history.topic_check import check_topic  # with the broker's client
 
         published = await check_topic(ledger, topic, prefix)
-    return Verification(result, witnesses, published)
+    return Verification(result, witnesses, published, memories.lost)
 
 
 async def take_checkpoint(
@@ -106,6 +114,12 @@ async def take_checkpoint(
     return found, Checkpoint(VERSION, plane, now, marks([one.head for one in walked], snapshots))
 
 
+async def plane_of(ledger: Ledger) -> str | None:
+    """None: nothing was accepted yet."""
+    retired, _ = _retired_under(await retirements(ledger.database), None)
+    return await _plane(ledger, [signed for signed, _ in retired])
+
+
 async def _plane(ledger: Ledger, retired_under: Sequence[SignedCheckpoint]) -> str | None:
     """By the intake's first round or, where that was retired, by what the checkpoint said that it
     was retired under."""
@@ -115,11 +129,37 @@ async def _plane(ledger: Ledger, retired_under: Sequence[SignedCheckpoint]) -> s
     return retired_under[-1].checkpoint.plane if retired_under else None
 
 
-def _memories(witnesses: Sequence[SignedCheckpoint]) -> Iterator[Remembered]:
+@dataclass(frozen=True, slots=True)
+class _Memories:
+    """`lost`: heads that are left out, because the ledger went back behind them."""
+
+    heads: tuple[Remembered, ...]
+    marks: RememberedMarks
+    lost: int
+
+
+def _memories(witnesses: Sequence[SignedCheckpoint], history: Sequence[WentBack]) -> _Memories:
+    """A ledger that went back says behind which rounds: what a checkpoint of before knows of later
+    ones is lost, and no tampering. `verify` tells when it went back."""
+    heads: list[Remembered] = []
+    marks = RememberedMarks()
+    lost = 0
     for signed in sorted(witnesses, key=lambda one: one.checkpoint.made_at_us):
-        for mark in signed.checkpoint.streams:
+        made = signed.checkpoint
+        later = [one for one in history if one.at >= made.made_at_us]
+        for mark in made.streams:
+            if any(mark.seq > one.data.kept.get(mark.stream, 0) for one in later):
+                lost += 1
+                continue
             snapshots = tuple((one.round, bytes.fromhex(one.digest)) for one in mark.snapshots)
-            yield Remembered(mark.head(), snapshots, signed.name)
+            heads.append(Remembered(mark.head(), snapshots, signed.name))
+        if not later:
+            for row in made.rows:
+                marks.row(MarkedRow(row.table, row.key, row.number, row.digest), signed.name)
+            for runs in made.feed:
+                digest = bytes.fromhex(runs.digest)
+                marks.runs.append((MarkedRuns(runs.first, runs.last, digest), signed.name))
+    return _Memories(tuple(heads), marks, lost)
 
 
 def _retired_under(

@@ -44,6 +44,7 @@ from wharfinger.events.cluster_state import (
     WorkloadObserved,
 )
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved, FleetHeard
+from wharfinger.events.effects import EffectsObserved
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
@@ -65,7 +66,7 @@ from wharfinger.history.compare import (
     figures,
     placement_text,
 )
-from wharfinger.history.points import HistoryPoint, PointError, moment_of
+from wharfinger.history.points import HistoryPoint, PointError, UnknownPointError, moment_of
 from wharfinger.history.prices import PriceList
 from wharfinger.history.run_metrics import RunMetrics, Sample, Totals, tenant_by
 from wharfinger.history.states import world_at
@@ -113,6 +114,7 @@ EXOGENOUS: tuple[type[Value], ...] = (
     BindingWithdrawn,
     NodeLoadObserved,
     HotValueObserved,
+    EffectsObserved,
 )
 REQUESTS: tuple[type[Value], ...] = (
     FailoverProposed,
@@ -216,7 +218,7 @@ async def _heads(ledger: Ledger, stream: str) -> list[Head]:
     if not any(head.round for head in heads):
         raise LedgerError("nothing has been decided yet: there is no history to ask about")
     if not selected([head.stream for head in heads], stream):
-        raise LedgerError(f"no stream of decisions is named {stream} or begins with it")
+        raise UnknownPointError(f"no stream of decisions is named {stream} or begins with it")
     return heads
 
 
@@ -618,7 +620,7 @@ class Beside:
     def _identify(self, event: Event[Value]) -> None:
         """Facts make the question; a fact said again (a heartbeat) does not make it another one."""
         data = event.data
-        if isinstance(data, NodeLoadObserved | HotValueObserved):
+        if isinstance(data, NodeLoadObserved | HotValueObserved | EffectsObserved):
             self._loads += 1
             return
         if isinstance(data, Fact):

@@ -13,7 +13,7 @@ ledger.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
@@ -111,6 +111,17 @@ class Decider(Protocol[S]):
 
     def load(self, stream: str, sections: Mapping[str, bytes]) -> S:
         """The state whose `dump` gave `sections`; it decides exactly as the original would."""
+        ...
+
+
+@runtime_checkable
+class HoldsBack(Protocol[S_contra]):
+    """A decider that may take in an event now and apply it later. An event that it fails on then
+    is named by an input, `HeldEventsLaidAside`, which must keep it from being applied."""
+
+    def held_back(self, state: S_contra) -> Sequence[Event[Value]]:
+        """The events that `fold_input` applies before the next input, in their order. Empty where
+        none is held back, or all stay so."""
         ...
 
 

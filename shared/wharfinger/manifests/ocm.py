@@ -44,6 +44,8 @@ DISABLED = "cluster.open-cluster-management.io/experimental-scheduling-disable"
 """Annotation of a placement: while it says true, OCM decides nothing, and we do only where our own
 annotation says that we are its scheduler."""
 OURS = "wharfinger"
+PLACEMENT_LABEL = "cluster.open-cluster-management.io/placement"
+"""Label of a PlacementDecision: the name of its placement."""
 
 EXPIRED_SCORES = options.PREFIX + "expired-scores"
 HYSTERESIS = options.PREFIX + "hysteresis"
@@ -507,7 +509,7 @@ class PlacementDecisionStatus(Model):
 
 class PlacementDecision(Object, carried="spec"):
     """What a placement selected, as its own plane wrote it down. Accepted without consequence:
-    placements are decided here."""
+    placements are decided here. Those of a hub are compared with what is decided here."""
 
     status: PlacementDecisionStatus = PlacementDecisionStatus()
 
@@ -518,6 +520,17 @@ class PlacementDecision(Object, carried="spec"):
     @property
     def clusters(self) -> tuple[str, ...]:
         return tuple(d.cluster_name for d in self.status.decisions)
+
+    def chosen(self) -> Policy:
+        """For comparison; `placement` is empty where no label says of which placement it is."""
+        placement = self.metadata.labels.get(PLACEMENT_LABEL, "")
+        created = self.metadata.creation_timestamp
+        chosen = selection.ChosenClusters(
+            placement,
+            tuple(name for name in self.clusters if name),
+            0 if created is None else micros(created),
+        )
+        return Policy(self.kind, self.name, self.namespace, chosen=chosen)
 
     def unacted(self, path: Path = ()) -> Iterator[Path]:
         yield (*path, "status")

@@ -11,7 +11,7 @@ from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.envelope import Event
 from wharfinger.events.message_codec import frame_of
 from wharfinger.events.outcomes import OutcomesDecided
-from wharfinger.events.room import RoomTaken
+from wharfinger.events.room import PlanAnswered, RoomTaken
 from wharfinger.kernel.incarnations import FIRST
 from wharfinger.runtime.ledger import WentBack
 
@@ -31,6 +31,7 @@ class Abandoned:
                 AssignmentsDecided(stream=stream, through=through)
                 | OutcomesDecided(stream=stream, through=through)
                 | RoomTaken(stream=stream, through=through)
+                | PlanAnswered(stream=stream, through=through)
             ):
                 return self.lost(stream, through, _incarnation(event))
             case CapacityEstimated():

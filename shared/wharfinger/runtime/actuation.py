@@ -24,6 +24,7 @@ from wharfinger.stages.actuator import (
     StandingRelease,
 )
 from wharfinger.stages.actuator.state import EVICTED_US
+from wharfinger.stages.cluster.barred_nodes import BARRED_MAX_US, BarInForce, bar_in_force
 
 CLOSED_US = 7 * 24 * 3_600_000_000
 """Nodes that were closed in this time are opened by an actuator that begins, where nothing closes
@@ -65,6 +66,17 @@ def _closed_by(row: LedgerRow) -> Iterator[str]:
                 yield from nodes
             case _:
                 pass
+
+
+async def barred_nodes(ledger: Ledger, clusters: Collection[str], at: Micros) -> list[BarInForce]:
+    """Nodes that take no pods of a workload at `at`, in order of cluster, node and workload."""
+    query = DecisionQuery(stream=CLUSTER, since=at - BARRED_MAX_US, outcomes=("barred",))
+    found: dict[tuple[str, str, str], BarInForce] = {}
+    async for row in ledger.decisions(query):
+        bar = bar_in_force(row.data(), at)
+        if bar is not None and bar.cluster in clusters:
+            found[bar.cluster, bar.node, bar.binding] = bar
+    return [bar for _, bar in sorted(found.items())]
 
 
 async def _closures(ledger: Ledger, mine: Callable[[str], bool], at: Micros) -> list[Loaded]:

@@ -37,6 +37,9 @@ PRODUCER_MAX = 200
 
 UNSENT = -1
 """The offset of a record that no broker has taken."""
+HELD_BACK = -2
+"""The offset of an event that a stage took in and held back. A stage does not keep where such an
+event stood on its topic."""
 
 log = structlog.get_logger()
 
@@ -44,7 +47,8 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class Letter:
     """A message to be set aside. Two letters with the same `id` are the same letter. `offset`:
-    `UNSENT` where no broker took the message. `key` and `value` are cut already, `key_bytes` and
+    `UNSENT` where no broker took the message, `HELD_BACK` where a stage had taken it in; then
+    `partition` is 0. `key` and `value` are cut already, `key_bytes` and
     `value_bytes` are of the whole. The other fields are as in `MessageDeadLettered`."""
 
     id: UUID
@@ -124,6 +128,15 @@ class Letter:
         id_ = derived_id("dead-letter", topic, "unsent", key.decode(errors="replace"), event)
         why = f"refused by the broker: {reason}"
         return cls._cut(id_, topic, partition, UNSENT, key, value, why)
+
+    @classmethod
+    def held_back(
+        cls, topic: str, stream: str, key: bytes, value: bytes, event: str, reason: str
+    ) -> Letter:
+        """An event that `stream` took in, held back, and cannot apply. The same event of the same
+        stream gives the same letter. `event`: its id."""
+        id_ = derived_id("dead-letter", topic, "held-back", stream, event)
+        return cls._cut(id_, topic, 0, HELD_BACK, key, value, reason)
 
     def event(self, service: str) -> Event[Value]:
         """The letter as an event of at most some 720,000 bytes."""

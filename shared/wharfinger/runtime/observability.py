@@ -200,6 +200,16 @@ class Metrics:
             "Since the services' event loop last ran",
             registry=registry,
         )
+        self.checkpoints = Counter(
+            "wharfinger_checkpoints_total",
+            "Signed checkpoints that were shipped",
+            registry=registry,
+        )
+        self.checkpoint_age = Gauge(
+            "wharfinger_checkpoint_age_seconds",
+            "Since the whole ledger was last covered by shipped checkpoints; 0: none are shipped",
+            registry=registry,
+        )
         self.clock_skew = Gauge(
             "wharfinger_clock_skew_seconds",
             "This process's clock less the database's",

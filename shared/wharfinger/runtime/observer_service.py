@@ -20,6 +20,7 @@ from wharfinger.events.streams import Topic
 from wharfinger.kernel.decider import Micros, S
 from wharfinger.kernel.observer import Observer
 from wharfinger.runtime.abandoned import Abandoned
+from wharfinger.runtime.believed_sources import BelievedSources
 from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, take
 from wharfinger.runtime.group_service import GroupService
 from wharfinger.runtime.messages import Message
@@ -63,6 +64,7 @@ class ObserverService(GroupService, Generic[S]):
             self._metrics,
             context.decoded,
             abandoned=Abandoned(context.went_back),
+            believed=BelievedSources.parse(context.settings.believed_sources),
         )
         # What observers tell is coalesced anyway: polling less often costs less than it delays.
         self._fetch_wait_ms = 10 * context.backend.capabilities.fetch_wait_ms

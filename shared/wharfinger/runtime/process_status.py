@@ -53,11 +53,12 @@ class ProcessCard(msgspec.Struct, frozen=True):
     pid: int
     http_port: int = 0
     services: tuple[str, ...] = ()
+    tls: bool = False
 
     def readiness(self, timeout_s: float = READYZ_TIMEOUT_S) -> Readiness | None:
         """The answer of `/readyz` now; None when there is no answer. A busy process may not answer
         in time, so None does not mean that the process is down."""
-        connection = HTTPConnection("127.0.0.1", self.http_port, timeout=timeout_s)
+        connection = self._connection(timeout_s)
         try:
             connection.request("GET", "/readyz")
             return msgspec.json.decode(connection.getresponse().read(), type=Readiness)
@@ -65,6 +66,18 @@ class ProcessCard(msgspec.Struct, frozen=True):
             return None
         finally:
             connection.close()
+
+    def _connection(self, timeout_s: float) -> HTTPConnection:
+        if not self.tls:
+            return HTTPConnection("127.0.0.1", self.http_port, timeout=timeout_s)
+        import ssl
+        from http.client import HTTPSConnection
+
+        # its certificate is for the names by which others know it; nothing secret is sent
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return HTTPSConnection("127.0.0.1", self.http_port, timeout=timeout_s, context=context)
 
 
 def process_cards(data_dir: Path) -> Iterator[tuple[Path, ProcessCard]]:

@@ -25,9 +25,10 @@ from wharfinger.events.codec import UndecodableError, decode
 from wharfinger.events.envelope import Event
 from wharfinger.events.event_part import EventPart
 from wharfinger.events.names import wrong_name
-from wharfinger.events.parts import Assembler
+from wharfinger.events.parts import Assembler, Joined
 from wharfinger.events.streams import FOLLOWED
 from wharfinger.runtime.backends import Backend, BackendError
+from wharfinger.runtime.believed_sources import ALL_BELIEVED, BelievedSources
 from wharfinger.runtime.broadcast import BroadcastConsumer
 from wharfinger.runtime.dead_letters import Letter
 from wharfinger.runtime.decode_cache import Decoded
@@ -48,6 +49,16 @@ ON_A_THREAD_BYTES = 128 * 1024
 Offer = Callable[[Iterable[Message]], Awaitable[None]]
 
 log = structlog.get_logger()
+
+
+class _JoinedError(UndecodableError):
+    """An event that came in parts is whole and cannot be taken in; all of its records are done with
+    then."""
+
+    def __init__(self, joined: Joined, reason: str) -> None:
+        super().__init__(reason)
+        self.body = joined.body
+        self.ack = joined.ack
 
 
 class RawRecord(Protocol):
@@ -118,7 +129,8 @@ class _Ack:
 class Reading:
     """`unwire` turns a broker's topic name back into the name of the stream table. `acks` keeps the
     acknowledgements in order, for a service whose consumer commits them. `abandoned`: which
-    messages speak of decisions that the ledger has lost; they are left out."""
+    messages speak of decisions that the ledger has lost; they are left out. `believed`: the sources
+    whose events are taken; an event of another one is a dead letter."""
 
     def __init__(
         self,
@@ -130,6 +142,7 @@ class Reading:
         decoded: Decoded,
         acks: InOrder | None = None,
         abandoned: Callable[[Event[Value]], bool] = lambda event: False,
+        believed: BelievedSources = ALL_BELIEVED,
     ) -> None:
         self._letters = LetterBox(ledger, service, self._fail)
         self.failure = ""
@@ -138,6 +151,7 @@ class Reading:
         self._parts = Assembler()
         self._acks = acks
         self._abandoned = abandoned
+        self._believed = believed
         self._incarnations = incarnations
         self._unwire = unwire
         self._metrics = metrics
@@ -184,6 +198,8 @@ class Reading:
             if value is not None:
                 try:
                     message = await self._message(record, topic, value, ack)
+                except _JoinedError as error:
+                    await self._dead_letter(topic, record, error.body, str(error), error.ack)
                 except UndecodableError as error:
                     await self._dead_letter(topic, record, value, str(error), ack)
                 else:
@@ -211,12 +227,17 @@ class Reading:
             followed = followed or name == FOLLOWED
         record = event = await self._event(topic, partition, offset, value)
         while isinstance(event.data, EventPart):  # a part may itself be divided
+            self._believe(topic, event)
             joined = self._parts.add(place, offset, event, event.data, ack)
             if joined is None:
                 return None
-            event, ack = await _decoded(joined.body), joined.ack
-        if wrong := wrong_name(event.data):
-            raise UndecodableError(f"data.{wrong}")
+            ack = joined.ack
+            try:
+                event = await _decoded(joined.body)
+                self._believe(topic, event)
+            except UndecodableError as error:
+                raise _JoinedError(joined, str(error)) from None
+        self._believe(topic, event)
         if self._abandoned(event):
             if ack is not None:
                 ack()
@@ -232,9 +253,14 @@ class Reading:
             followed,
         )
 
+    def _believe(self, topic: str, event: Event[Value]) -> None:
+        """UndecodableError: its source may not send it."""
+        if refusal := self._believed.refusal(topic, event):
+            raise UndecodableError(refusal)
+
     async def _event(self, topic: str, partition: int, offset: int, value: bytes) -> Event[Value]:
         if len(value) < ON_A_THREAD_BYTES:
-            return self._decoded.event(topic, partition, offset, value, decode)
+            return self._decoded.event(topic, partition, offset, value, _checked)
         known = self._decoded.known(topic, partition, offset, value)
         event = known or await _decoded(value)
         return self._decoded.event(topic, partition, offset, value, lambda _: event)
@@ -260,8 +286,18 @@ class Reading:
 
 async def _decoded(body: bytes) -> Event[Value]:
     if len(body) < ON_A_THREAD_BYTES:
-        return decode(body)
-    return await asyncio.to_thread(decode, body)
+        return _checked(body)
+    return await asyncio.to_thread(_checked, body)
+
+
+def _checked(body: bytes) -> Event[Value]:
+    """The event, whose names are names; those of an event in parts are looked at when it is whole.
+    Here and not where messages are made, so that services that share a process share this work
+    too. Raises UndecodableError."""
+    event = decode(body)
+    if not isinstance(event.data, EventPart) and (wrong := wrong_name(event.data)):
+        raise UndecodableError(f"data.{wrong}")
+    return event
 
 
 class BroadcastReading:

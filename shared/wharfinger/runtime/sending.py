@@ -24,8 +24,9 @@ import asyncio
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+import msgspec
 import structlog
 from aiokafka.errors import (
     InvalidProducerEpoch,
@@ -73,8 +74,7 @@ RECORD_OVERHEAD = 100
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingRecord:
+class OutgoingRecord(msgspec.Struct, frozen=True):
     """One Kafka record. `topic` is the name in the stream table; `id`: of the event in it, empty
     for tombstones.
 
@@ -126,7 +126,7 @@ class Dividing:
         parts = divided(record.value or b"", limit)
         compacted = BY_NAME[record.topic].retention_ms is None
         return [
-            replace(
+            msgspec.structs.replace(
                 record,
                 key=part_key(record.key, number) if compacted else record.key,
                 value=part,

@@ -14,8 +14,10 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -78,6 +80,53 @@ def _http_url(value: str) -> str:
 MatchOperator = Literal["=", "!=", "=~", "!~"]
 
 
+def clear_text_is_safe(url: str) -> bool:
+    """Whether it is an address of HTTP that no other machine can listen to or answer for."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    if parts.scheme == "https":
+        return bool(host)
+    return parts.scheme == "http" and host in ("localhost", "127.0.0.1", "::1")
+
+
+def _issuer(value: str) -> str:
+    """As the tokens have it, to the letter."""
+    if not clear_text_is_safe(value) or "?" in value or "#" in value:
+        raise ValueError("expected https://host/path, as the provider writes it into its tokens")
+    return value
+
+
+SIGNATURES = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+)
+"""What a token of an OpenID provider may be signed by: a private key. With HMAC, who confuses them
+would take the public key for the secret."""
+
+
+def _algorithms(value: str) -> str:
+    names = [name.strip() for name in value.split(",")]
+    for name in names:
+        if name not in SIGNATURES:
+            raise ValueError(f"expected some of {', '.join(SIGNATURES)}, got {name!r}")
+    return ",".join(names)
+
+
+def _networks(value: str) -> str:
+    names = [name.strip() for name in value.split(",") if name.strip()]
+    for name in names:
+        try:
+            network = ip_network(name)
+        except ValueError:
+            raise ValueError(f"expected addresses such as 10.0.0.0/8, got {name!r}") from None
+        if network.prefixlen == 0:
+            raise ValueError(f"expected addresses of proxies, got all: {name!r}")
+    return ",".join(names)
+
+
 class LabelMatcher(NamedTuple):
     """One label matcher of PromQL: `job="node-exporter"`."""
 
@@ -112,11 +161,35 @@ def _matchers(value: object) -> object:
     return tuple(found)
 
 
+def _believed(value: str) -> str:
+    if value:  # without a list the event types need not be loaded
+        from wharfinger.runtime.believed_sources import BelievedSources
+
+        BelievedSources.parse(value)
+    return value
+
+
+def _checkpoint_place(value: str) -> str:
+    scheme, separator, rest = value.partition("://")
+    if separator and (not scheme or not rest):
+        raise ValueError("expected a file, kafka://TOPIC or a URL such as s3://bucket/path")
+    if separator and scheme == "kafka" and not _TOPIC.fullmatch(rest):
+        raise ValueError(f"expected kafka://TOPIC with the name of a topic, got {rest!r}")
+    return value
+
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
 Port = Annotated[int, Field(ge=0, le=65535)]
+CheckpointPlace = Annotated[str, AfterValidator(_checkpoint_place)]
 Bootstrap = Annotated[str, AfterValidator(checked_bootstrap)]
 DatabaseUrl = Annotated[str, AfterValidator(async_database_url)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
+Issuer = Annotated[str, AfterValidator(_issuer)]
+Algorithms = Annotated[str, AfterValidator(_algorithms)]
+Networks = Annotated[str, AfterValidator(_networks)]
 LabelName = Annotated[str, Field(pattern=r"^([a-zA-Z_][a-zA-Z0-9_]*)?$")]
+Believed = Annotated[str, AfterValidator(_believed)]
 Matchers = Annotated[tuple[LabelMatcher, ...], NoDecode, BeforeValidator(_matchers)]
 
 
@@ -160,7 +233,30 @@ class Settings(BaseSettings):
     http_port: Port = 0  # 0 takes a free one
     api_requests_per_s: PositiveFloat = 100.0  # of one token, at each process of the API
     api_requests_burst: PositiveInt = 500  # requests that a token may make at once
+    # who comes to the API without a token of the plane, and what they may do
+    api_grants: Path | None = None
+    api_oidc_issuer: Issuer | None = None
+    api_oidc_audience: str = ""
+    api_oidc_algorithms: Algorithms = "RS256,ES256"
+    api_oidc_name_claim: str = "sub"
+    api_oidc_groups_claim: str = "groups"
+    api_oidc_ca_file: Path | None = None
+    api_tls_cert_file: Path | None = None  # the API is served with TLS
+    api_tls_key_file: Path | None = None
+    api_tls_client_ca_file: Path | None = None  # clients may show certificates that it has signed
+    api_proxies: Networks = ""  # from where the header Client-Cert counts
+    api_kubernetes: Path | None = None  # kubeconfig of whom tokens are asked, or `in-cluster`
+    api_kubernetes_audience: str = "wharfinger"
+    api_webhook_key_file: Path | None = None  # keys that seal secrets of webhooks, one a line
+    api_webhook_networks: Networks = ""  # private addresses that webhooks may be sent to
     ledger_partition_days: PositiveInt = 30  # days of history that can be retired at once
+    # SOURCE=TOPIC or SOURCE=TYPE with commas: what others than the plane may send; empty: all
+    believed_sources: Believed = ""
+    # where the plane ships signed checkpoints to: a file, kafka://TOPIC, or a URL known to fsspec
+    checkpoints: CheckpointPlace = ""
+    checkpoint_key: Path | None = None  # signs them: an Ed25519 private key, made by `audit key`
+    # so long a change may lie in the ledger without a checkpoint that covers it
+    checkpoint_every_s: Annotated[float, Field(gt=0, le=60)] = 30.0
     stalled_after_s: PositiveFloat = (
         30.0  # a service that completes nothing for so long while something waits is not ready
     )
@@ -211,6 +307,9 @@ class Settings(BaseSettings):
     # where node pools may make nodes: what fits nowhere waits for more before nodes are made
     provision_idle_s: NonNegativeFloat = 1.0  # until no assignment has arrived for so long
     provision_max_s: NonNegativeFloat = 10.0  # and for so long at most; 0: nodes are made at once
+    # in clusters whose waiting pods are placed: the replica of a pod that has fitted nowhere for so
+    # long is given back to the fleet
+    unplaced_after_s: NonNegativeFloat = 20.0  # 0: at once
 
     # a cluster's own kube-scheduler asking us as its extender: where a binding is written, for who
     # configures bindVerb
@@ -259,6 +358,10 @@ class Settings(BaseSettings):
         300  # a workload of which a replica was moved is left where it is for so long
     )
 
+    # collector
+    # how often clusters are asked whether their objects may still be read
+    rights_review_s: PositiveFloat = 30.0
+
     # actuator
     actuator_paused: bool = False  # nothing is written to any cluster
     actuator_dry_run: bool = False  # what would be sent is logged, and nothing is sent
@@ -274,6 +377,22 @@ class Settings(BaseSettings):
             )
         if (self.kafka_cert_file is None) != (self.kafka_key_file is None):
             raise ValueError("kafka_cert_file, kafka_key_file: expected both or neither")
+        if self.checkpoint_key is not None and not self.checkpoints:
+            raise ValueError("checkpoint_key: expected checkpoints too, where they are shipped to")
+        if (self.api_oidc_issuer is None) != (not self.api_oidc_audience):
+            raise ValueError("api_oidc_issuer, api_oidc_audience: expected both or neither")
+        if (self.api_tls_cert_file is None) != (self.api_tls_key_file is None):
+            raise ValueError("api_tls_cert_file, api_tls_key_file: expected both or neither")
+        if self.api_tls_client_ca_file is not None and self.api_tls_cert_file is None:
+            raise ValueError("api_tls_client_ca_file: expected api_tls_cert_file too")
+        if not self.api_kubernetes_audience:
+            raise ValueError("api_kubernetes_audience: expected a name, got none")
+        if self.api_grants is None:
+            for name in ("api_oidc_issuer", "api_tls_client_ca_file", "api_kubernetes"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name}: expected api_grants too, which gives roles")
+            if self.api_proxies:
+                raise ValueError("api_proxies: expected api_grants too, which gives roles")
         if (self.prometheus_username is None) != (self.prometheus_password is None):
             raise ValueError("prometheus_username, prometheus_password: expected both or neither")
         if self.prometheus_key_file is not None and self.prometheus_cert_file is None:

@@ -74,6 +74,9 @@ class StageStream(Generic[S]):
     went_back: Sequence[Event[Value]] = ()
     """The events that report that the ledger went back, until the stream has taken them: the first
     inputs of its next round."""
+    laid_aside: Event[Value] | None = None
+    """The event that names held events which the stream fails on, until it has taken it in: alone,
+    because any other input applies what is held."""
     told: Sequence[Event[Value]] = ()
     """The facts from before the stream began that it has not received yet."""
     headed_s: float = field(default_factory=time.monotonic)

@@ -353,6 +353,8 @@ class StageLoop(Generic[S]):
         inputs: dict[str, list[Event[Value]]] = {}
         positions: dict[str, Basis] = {}
         for group in self._groups_of_turn():
+            if self._lay_aside(group, inputs):
+                continue
             if not self._awaits_rest(group):
                 await self._drain(group, taken, inputs, positions)
             for name, stream in group.streams.items():
@@ -387,6 +389,16 @@ class StageLoop(Generic[S]):
             self._worked_at = time.monotonic()
         return len(taken)
 
+    def _lay_aside(self, group: StageGroup[S], inputs: dict[str, list[Event[Value]]]) -> bool:
+        """Move into `inputs` what lays held events of the group aside. Whether there was any: then
+        the group takes nothing else in this turn."""
+        for name, stream in group.streams.items():
+            if stream.laid_aside is not None:
+                inputs[name] = [stream.laid_aside]
+                stream.laid_aside = None
+                self._work.set()
+        return any(name in inputs for name in group.streams)
+
     def _groups_of_turn(self) -> list[StageGroup[S]]:
         """All that we hold; where streams share something, the next one that has work to do."""
         groups = list(self._groups.owned.values())
@@ -403,7 +415,9 @@ class StageLoop(Generic[S]):
 
     def _has_work(self, group: StageGroup[S]) -> bool:
         return (bool(group.waiting) and not self._awaits_rest(group)) or any(
-            stream.went_back or (stream.due is not None and stream.due <= self._time_of(stream))
+            stream.went_back
+            or stream.laid_aside is not None
+            or (stream.due is not None and stream.due <= self._time_of(stream))
             for stream in group.streams.values()
         )
 
@@ -462,20 +476,18 @@ class StageLoop(Generic[S]):
                     self._metrics.duplicates.inc()
                     continue
                 positions.setdefault(name, {})[message.place] = (incarnation, message.next_offset)
-                if self._failures.fails_on(name, message.event.id):
+                if self._failures.fails_on(name, message.event):
                     continue
                 inputs.setdefault(name, []).append(message.event)
 
     async def _skip_known(self, inputs: dict[str, list[Event[Value]]]) -> None:
         """Drop redelivered events: taken in before under another offset, or more than once in this
-        batch."""
-        known = await self._groups.until_done(
-            lambda: self._ledger.known(
-                {name: [e.id for e in events] for name, events in inputs.items()}
-            )
-        )
+        batch. An id that another source has used does not make an event a redelivered one."""
+        apart, known = await self._groups.until_done(lambda: self._ledger.told_apart(inputs))
         streams = self._groups.streams()
-        for name, events in list(inputs.items()):
+        for name, events in apart.items():
+            if renamed := sum(e.id != was.id for e, was in zip(events, inputs[name], strict=True)):
+                log.warning("ids.used_before", stream=name, events=renamed)
             kept = fresh_inputs(self._decider, streams[name].state, events, known.get(name, ()))
             self._metrics.duplicates.inc(len(events) - len(kept))
             if kept:
@@ -513,7 +525,7 @@ class StageLoop(Generic[S]):
         )
         rounds = [found.round for found in stepped]
         decided = time.perf_counter()
-        events = {e.id: e for batch in inputs.values() for e in batch}
+        events = {(e.id, e.sha256): e for batch in inputs.values() for e in batch}
         locks = [group.lock for group in self._groups.owned.values()]
         result = await self._groups.until_done(
             lambda: while_locked(

@@ -23,6 +23,7 @@ from wharfinger.kernel.decider import Decider, S
 from wharfinger.kernel.round import Basis
 from wharfinger.runtime.abandoned import Abandoned
 from wharfinger.runtime.backends import BackendError
+from wharfinger.runtime.believed_sources import BelievedSources
 from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, take
 from wharfinger.runtime.group_service import GroupService
 from wharfinger.runtime.ledger import LedgerError, Transient
@@ -89,6 +90,7 @@ class StageService(GroupService, Generic[S]):
             context.decoded,
             self._acks,
             Abandoned(context.went_back),
+            BelievedSources.parse(settings.believed_sources),
         )
         self._broadcast = BroadcastReading(
             stage.name,

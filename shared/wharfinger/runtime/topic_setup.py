@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from wharfinger.events.streams import TOPICS, PartitionBy, Topic
 from wharfinger.runtime.backends import BackendError, probe
+from wharfinger.runtime.extras import require
 from wharfinger.runtime.fleet_shards import with_fleet_shards
 from wharfinger.runtime.ledger import Ledger, LedgerError, migrate
 from wharfinger.runtime.settings import Settings, SettingsError, load_settings
@@ -41,7 +42,8 @@ class TopicSetup:
 
 async def lay(settings: Settings) -> TopicSetup:
     """Schema, topics, incarnations. BackendError or LedgerError: one line that names what could not
-    be done."""
+    be done. MissingExtraError: what migrates is not installed."""
+    require("migrate", "alembic", "migrating the database")
     backend = settings.backend()
     await probe(backend, PROBE_TIMEOUT_S)
     await migrate(backend.database_url, settings.ledger_partition_days)

@@ -37,7 +37,9 @@ from wharfinger.events.assignments import (
     Disrupting,
     NodeClosed,
     Placed,
+    PodsPreempted,
     PodsRemoved,
+    PreemptionOver,
     Recovered,
     Refused,
     Released,
@@ -283,7 +285,9 @@ class PoolFacts:
                 self.stirred(book, [share.node for share in item.placed], at)
             case Released():
                 self.stirred(book, [share.node for share in item.released], at)
-            case Assigned() | Refused() | Silenced() | Recovered() | PodsRemoved() | UnplacedPods():
+            case Assigned() | Refused() | Silenced() | Recovered() | PodsRemoved():
+                pass
+            case UnplacedPods() | PodsPreempted() | PreemptionOver():
                 pass
             case _:
                 assert_never(item)

@@ -50,7 +50,7 @@ from wharfinger.events.policies import (
     concerns_every_shard,
     concerns_nodes,
 )
-from wharfinger.events.promises import room_id
+from wharfinger.events.promises import plan_answer_id, room_id
 from wharfinger.events.proposals import (
     DeschedulingProposed,
     DisruptionProposed,
@@ -60,7 +60,7 @@ from wharfinger.events.proposals import (
     RescheduleProposed,
 )
 from wharfinger.events.registry import type_of
-from wharfinger.events.room import RoomTaken
+from wharfinger.events.room import PlanAnswered, RoomTaken
 from wharfinger.events.streams import CLUSTER, FLEET, cluster_stream, fleet_stream
 from wharfinger.events.versions import Versions
 from wharfinger.kernel.decider import Decider, Micros
@@ -78,7 +78,7 @@ from wharfinger.stages.extender_calls import CallsExtenders, ExtenderCall
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.fleet import current_assignments as fleet_items
 from wharfinger.stages.fleet.fork import fork
-from wharfinger.stages.fleet.promised import promised_in
+from wharfinger.stages.fleet.promised import plan_answers_in, promised_in
 from wharfinger.stages.fleet.quota_capacity import QuotasLeft, rooms_left
 from wharfinger.stages.fleet.state import FleetState
 from wharfinger.stages.provider import Deed, SimulatedProvider
@@ -219,6 +219,7 @@ class World:
         self._hush_known_counts()
         for running in self._fleets():
             self._hand_over(running)
+            self._hand_over_promise(running)
         return list(self._rest())
 
     def fork(self) -> World:
@@ -382,6 +383,8 @@ class World:
         if self._several:
             for one in promised_in(round_):
                 self._deliver(self._event(one, room_id(one), name, name))
+            for answer in plan_answers_in(round_):
+                self._deliver(self._event(answer, plan_answer_id(answer), name, answer.plan))
         return RecordedRound(round_, inputs)
 
     def _unanswered(self, name: str, ask: ExtenderCall) -> Event[Value]:
@@ -487,6 +490,8 @@ class World:
                 return (fleet_stream(shard),)
             case RoomTaken(stream=stream):
                 return [n for n in self.streams if n.startswith(FLEET) and n != stream]
+            case PlanAnswered(tell=tell):
+                return tell
             case AssignmentsDecided(cluster=cluster, stream=stream):
                 return () if stream.startswith(CLUSTER) else (cluster_stream(cluster),)
             case (
@@ -641,6 +646,25 @@ class World:
                     data, derived_id(self._namespace, "late", stream, cluster), stream, cluster
                 )
             )
+
+    def _hand_over_promise(self, running: WorldStream) -> None:
+        """Delivers what is under way about a plan of several shards that an adopted fleet stream
+        has promised: the decision of the plan's coordinator, if there is one, else the promise to
+        the coordinator."""
+        state: FleetState = running.state
+        id = state.joint.promised
+        if id is None:
+            return
+        request, stream, seq = state.proposals.plans[id], running.head.stream, running.head.seq
+        leading = self.streams.get(request.coordinator)
+        decided = None if leading is None else leading.state.joint.settled.get(request.plan)
+        answer = (
+            PlanAnswered(stream, seq, request.plan, "promised", (request.coordinator,))
+            if decided is None
+            else PlanAnswered(request.coordinator, seq, request.plan, decided, (stream,))
+        )
+        late = derived_id(self._namespace, "late", "plan", stream, request.plan)
+        self._deliver(self._event(answer, late, answer.stream, request.plan))
 
     def _seen(self, cluster: str, stream: str) -> int:
         running = self.streams.get(cluster_stream(cluster))

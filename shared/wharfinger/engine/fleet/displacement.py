@@ -19,7 +19,7 @@ use 10 places together: then no place is certain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wharfinger.domain.binding import Component
@@ -27,6 +27,8 @@ from wharfinger.engine.fleet.estimate import Demand, demand_of
 
 WHOLE = 1_000_000
 """One whole place: parts of a place are counted in millionths."""
+
+_NONE_KNOWN: Mapping[str, int] = {}
 
 
 @dataclass(slots=True)
@@ -57,6 +59,32 @@ class Displaced:
             self.rounded += times * -(-share // WHOLE)
             self.millionths += times * share
 
+    def add_classes(
+        self,
+        wanted_key: str,
+        wanted: Demand,
+        taken: Iterable[tuple[str, Demand, int]],
+        proportions: Proportions,
+    ) -> None:
+        """Adds replicas of many classes: key of the class, what one replica takes, how many
+        replicas. As `add_share` of each, but for the class `wanted_key` itself, which is left
+        out."""
+        known = proportions.known(wanted_key)
+        others = rounded = millionths = 0
+        for key, demand, times in taken:
+            if key == wanted_key:
+                continue
+            share = known.get(key)
+            if share is None:
+                share = proportions.of(wanted_key, wanted, key, demand)
+            if share > 0:
+                others += times
+                rounded += times * -(-share // WHOLE)
+                millionths += times * share
+        self.others += others
+        self.rounded += rounded
+        self.millionths += millionths
+
     def add_sets(self, components: Sequence[Component], wanted: Demand, times: int) -> None:
         for demand, replicas in _parts(components):
             self.add(demand, wanted, times * replicas)
@@ -76,6 +104,11 @@ class Proportions:
         self._most = most
         self._left = most
         self._of: dict[str, dict[str, int]] = {}
+
+    def known(self, wanted_key: str) -> Mapping[str, int]:
+        """Returns the numbers of `of` for this wanted class that are remembered now, by the key of
+        the class that takes. For loops over many replicas, most of which are of a known class."""
+        return self._of.get(wanted_key, _NONE_KNOWN)
 
     def of(self, wanted_key: str, wanted: Demand, taken_key: str, taken: Demand) -> int:
         """Returns `proportion(taken, wanted)`."""

@@ -46,6 +46,7 @@ def exceeds(
         most = max(targets.values(), default=0)
         if len(estimates) and int(estimates.min()) >= most:
             return False
+        estimates = estimates.tolist()
     return any(
         (n := targets.get(name, 0)) and n > _most(question, name, int(fits))
         for name, fits in zip(names, estimates, strict=True)
@@ -113,9 +114,18 @@ def cut_to_room(
 ) -> dict[str, int]:
     """Limits each target to the replicas that the cluster holds plus those that fit (`_most`).
     Clusters that are left with no replicas are removed."""
+    fits = estimates.tolist() if isinstance(estimates, np.ndarray) else estimates
+    if len(targets) == len(names) and not question.held and [*targets] == [*names]:
+        # Most of a new Duplicated binding: one replica number, and clusters in one order.
+        pairs = zip(targets.items(), fits, strict=True)
+        cut = [
+            (name, n if n <= free else min(n, _most(question, name, free)))
+            for (name, n), free in pairs
+        ]
+        return {name: n for name, n in cut if n > 0}
     most = {
-        name: _most(question, name, int(fits))
-        for name, fits in zip(names, estimates, strict=True)
+        name: _most(question, name, int(free))
+        for name, free in zip(names, fits, strict=True)
         if name in targets
     }
     out = {name: min(n, most.get(name, n)) for name, n in targets.items()}

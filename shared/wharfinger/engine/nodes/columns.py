@@ -238,7 +238,8 @@ class NodeTable:
         self.topologies: dict[str, LabelDomains] = {}
         self.image_nodes: dict[str, dict[int, int]] = {}
         self.tallies = Tallies(capacity)
-        self.objects = ClusterObjects()
+        self.objects_changes = 0
+        self._objects = ClusterObjects()
         self.groups: list[tuple[int, str]] = []
         self.group_codes: dict[tuple[int, str], int] = {}
         self.group_views: list[list[DeviceView]] = []
@@ -259,6 +260,17 @@ class NodeTable:
         self._hashes_differ = False
         for name in ("cpu", "memory", "pods"):
             self.resource(name)
+
+    @property
+    def objects(self) -> ClusterObjects:
+        """The other objects of the cluster. What is derived from them is valid while
+        `objects_changes` is the same: their address is that of other objects later."""
+        return self._objects
+
+    @objects.setter
+    def objects(self, objects: ClusterObjects) -> None:
+        self._objects = objects
+        self.objects_changes += 1
 
     @property
     def size(self) -> int:

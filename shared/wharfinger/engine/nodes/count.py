@@ -5,7 +5,7 @@ On one node the count is the minimum over resources of floor(free / request), an
 sum over the allowed ones of floor(free / share), or floor(number of free devices / count). A class
 whose replicas exclude each other on a node, by a host port or by anti-affinity, gets at most one
 per node. Other constraints between pods (spread, affinity, volumes) are ignored: the result is an
-upper bound, and the cluster stage refuses what is too many.
+upper bound. `engine.estimators.trial` lowers it for classes with such constraints.
 
 Example: 4000 milli-cores and 6 GiB free, request 1000 milli-cores and 2 GiB: min(4, 3) = 3.
 

@@ -24,7 +24,7 @@ stage's own decisions, and from the assignments topic. Neither decides anything 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 import msgspec
 
@@ -32,6 +32,7 @@ from wharfinger.domain.cluster import Places
 from wharfinger.domain.cluster_objects import ClusterObjects
 from wharfinger.domain.ids import BindingName, ClassKey, NamespaceName, PodUid, PolicyName
 from wharfinger.domain.node import Node, Pod, WaitingPod
+from wharfinger.domain.pod_workload import workload_of
 from wharfinger.domain.resources import DEVICE_MILLI
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.workload import Requirements
@@ -47,7 +48,9 @@ from wharfinger.events.assignments import (
     Disrupting,
     NodeClosed,
     Placed,
+    PodsPreempted,
     PodsRemoved,
+    PreemptionOver,
     Recovered,
     Refused,
     Released,
@@ -62,17 +65,24 @@ from wharfinger.events.cluster_state import (
 )
 from wharfinger.events.decisions import NodeShare
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 _CLASSES_KNOWN = 4096
 
 ReplicaKey = tuple[str, int]
 """Binding and ordinal."""
 
 
-NodeTerms = tuple[Places, PolicyName]
-"""What is placed on the nodes of a bucket, and the name of the scheduler whose pods that are."""
+NodeTerms = tuple[Places, PolicyName, bool]
+"""What is placed on the nodes of a bucket, the name of the scheduler whose pods that are, and
+whether running pods may be evicted."""
 
-AS_ASSIGNED: NodeTerms = ("", "")
+AS_ASSIGNED: NodeTerms = ("", "", False)
 
+
+WorkloadOfScheduler = tuple[BindingName, PolicyName]
+"""A workload, and the name of the scheduler that its pods ask for."""
 
 WaitingBucket = tuple[NamespaceName, int]
 """Namespace and bucket of waiting pods."""
@@ -193,11 +203,13 @@ class Occupancy:
     or unbound counts. `reported`: the observed pods of each node as they were reported; `pods`: the
     same with the binding and ordinal of the replicas that they are. `node_of`: uid of an observed
     pod -> its node. `replica_of`: uid of a pod -> the replica that it is. `astray`: those of these
-    pods that neither wait nor are on the node of their replica. `without_pod`: number of placed
-    replicas that name no pod. `waiting`: the pods without a node. `lost`: nodes that hold replicas
-    but do not exist (any more). `unsettled`: bindings whose placed replicas differ from the desired
-    ones. `unbound`: class key -> assigned replicas that neither are placed nor have an observed
-    pod. `ties`: see `NodeTable`.
+    pods that neither wait nor are on the node of their replica. `strangers`: the pods that are on a
+    node and no replica there, with their node, by workload; kept where waiting pods are placed, and
+    only of pods whose workload is known. `without_pod`: number of placed replicas that name no pod.
+    `waiting`: the pods without a node. `lost`: nodes that hold replicas but do not exist (any
+    more). `unsettled`: bindings whose placed replicas differ from the desired ones. `unbound`:
+    class key -> assigned replicas that neither are placed nor have an observed pod. `ties`: see
+    `NodeTable`.
     """
 
     def __init__(self, ties: Ties | None = None) -> None:
@@ -218,6 +230,7 @@ class Occupancy:
         self.node_of: dict[str, str] = {}
         self.replica_of: dict[PodUid, ReplicaKey] = {}
         self.astray: dict[PodUid, None] = {}
+        self.strangers: dict[WorkloadOfScheduler, dict[PodUid, str]] = {}
         self.without_pod = 0
         self._by_uid = False
         self.waiting = WaitingPods()
@@ -252,6 +265,12 @@ class Occupancy:
         said = self._said_of_nodes()
         return "" if said is None else said[1]
 
+    @property
+    def evicts(self) -> bool:
+        """Returns whether running pods of this cluster may be evicted."""
+        said = self._said_of_nodes()
+        return said is not None and said[2]
+
     def _said_of_nodes(self) -> NodeTerms | None:
         if not self.terms:
             return AS_ASSIGNED
@@ -278,6 +297,11 @@ class Occupancy:
         self.objects = self.table.objects = objects
         self.version += 1
         return True
+
+    def unbound_of(self, binding: BindingName) -> tuple[ClassKey, int]:
+        """Returns the class of a binding, and its part of `unbound`."""
+        held = self.held.get(binding)
+        return ("", 0) if held is None else (held.cls.key, held.counted_unbound)
 
     def unbound_classes(self) -> list[tuple[PodClass, int]]:
         """Returns each class with replicas in `unbound`, and their number, ordered by class key."""
@@ -364,7 +388,7 @@ class Occupancy:
     @staticmethod
     def _take_terms(terms: dict[int, NodeTerms], event: NodesObserved) -> bool:
         """Records what is placed on the nodes of a bucket. Returns whether that changed."""
-        said = event.places, event.scheduler
+        said = event.places, event.scheduler, event.evicts
         before = terms.pop(event.bucket, AS_ASSIGNED)
         if said != AS_ASSIGNED:
             terms[event.bucket] = said
@@ -512,6 +536,19 @@ class Occupancy:
                 self._settle(binding)
         self._write(name)
         self._follow_pods([pod.uid for pod in (*before, *pods)])
+        if self._by_uid or self.strangers:
+            self._follow_strangers(name, before, pods)
+
+    def _follow_strangers(self, node: str, before: Iterable[Pod], pods: Iterable[Pod]) -> None:
+        """Updates `strangers` after the pods of a node became others, or other replicas."""
+        for pod in before:
+            key = _workload_key(pod)
+            known = self.strangers.get(key, {})
+            if known.get(pod.uid) == node:
+                _take_out(self.strangers, key, pod.uid)
+        for pod in pods if self._by_uid else ():
+            if pod.ordinal < 0 and not pod.terminating and (key := _workload_key(pod))[0]:
+                self.strangers.setdefault(key, {})[pod.uid] = node
 
     def _as_replica(self, pod: Pod, node: str) -> Pod:
         """Returns a pod reported on `node` with the binding and ordinal of the replica that it is.
@@ -600,10 +637,10 @@ class Occupancy:
             case Disrupted():
                 for node in item.reopened:
                     self.reopen(node)
-            case (
-                Silenced() | Recovered() | Claimed() | ClaimEnded() | PodsRemoved() | UnplacedPods()
-            ):
+            case Silenced() | Recovered() | Claimed() | ClaimEnded() | PodsRemoved():
                 pass
+            case UnplacedPods() | PodsPreempted() | PreemptionOver():
+                pass  # a victim is charged as long as it is observed
             case _:
                 assert_never(item)
 
@@ -974,7 +1011,11 @@ def _reserve(row: NodeRow, devices: list[int], need: DeviceNeed) -> None:
         devices[index] += milli
 
 
-def _take_out(index: dict[str, dict[PodUid, WaitingPod]], key: str, uid: PodUid) -> None:
+def _workload_key(pod: Pod) -> WorkloadOfScheduler:
+    return workload_of(pod), pod.requirements.traits.scheduler
+
+
+def _take_out(index: dict[K, dict[PodUid, V]], key: K, uid: PodUid) -> None:
     pods = index[key]
     del pods[uid]
     if not pods:

@@ -330,7 +330,7 @@ class Placer:
         table = self.table
         stamp = (
             table.facts.end,
-            id(table.objects),
+            table.objects_changes,
             self._changes,
             table.tallies.epoch,
             len(table.tallies.carried),

@@ -70,7 +70,7 @@ class Relating:
     def of(self, cls: PodClass) -> Relations:
         tallies = self.table.tallies
         tallies.moved_by(cls)  # creates the tallies of the terms that the class carries
-        stamp = (tallies.epoch, len(tallies.carried), id(self.table.objects))
+        stamp = (tallies.epoch, len(tallies.carried), self.table.objects_changes)
         known = self._known.get(cls)
         if known is not None and known[0] == stamp:
             return known[1]

@@ -62,6 +62,7 @@ from wharfinger.events.decisions.kind import (
     no_outcome_item,
 )
 from wharfinger.events.decisions.ledger_went_back import LedgerWentBack
+from wharfinger.events.decisions.node_barred import NodeBarred
 from wharfinger.events.decisions.node_claim_ended import NodeClaimEnded
 from wharfinger.events.decisions.node_claim_requested import NodeClaimRequested
 from wharfinger.events.decisions.node_removal_decided import NodeRemovalDecided
@@ -75,10 +76,14 @@ from wharfinger.events.decisions.placement_decided import (
 from wharfinger.events.decisions.placement_held import PlacementHeld
 from wharfinger.events.decisions.placement_released import PlacementReleased
 from wharfinger.events.decisions.plan_committed import PlanCommitted
+from wharfinger.events.decisions.plan_promised import PlanPromised
 from wharfinger.events.decisions.plan_refused import PlanRefused
 from wharfinger.events.decisions.pod_removal_decided import PodRemovalDecided
 from wharfinger.events.decisions.pods_unplaced import PodsUnplaced
+from wharfinger.events.decisions.preemption_decided import PreemptedPod, PreemptionDecided
+from wharfinger.events.decisions.preemption_ended import PreemptionEnded
 from wharfinger.events.decisions.proposal_refused import ProposalRefused
+from wharfinger.events.decisions.replicas_adopted import ReplicasAdopted, WhyAdopted
 from wharfinger.events.decisions.replicas_nominated import ReplicasNominated
 from wharfinger.events.decisions.replicas_placed import ReplicasPlaced
 from wharfinger.events.decisions.replicas_refused import DisplacedReplicas, ReplicasRefused
@@ -121,6 +126,7 @@ __all__ = [
     "HeartbeatEnd",
     "Leaving",
     "LedgerWentBack",
+    "NodeBarred",
     "NodeClaim",
     "NodeClaimEnded",
     "NodeClaimRequested",
@@ -135,17 +141,23 @@ __all__ = [
     "PlacementReleased",
     "PlanAnswer",
     "PlanCommitted",
+    "PlanDecision",
     "PlanEnd",
+    "PlanPromised",
     "PlanRefused",
     "PlannedOutcome",
     "PodRemovalDecided",
     "PodsUnplaced",
+    "PreemptedPod",
+    "PreemptionDecided",
+    "PreemptionEnded",
     "PricedNode",
     "ProposalEnd",
     "ProposalRefused",
     "Rebased",
     "ReplicaChange",
     "ReplicaMove",
+    "ReplicasAdopted",
     "ReplicasNominated",
     "ReplicasPlaced",
     "ReplicasRefused",
@@ -159,6 +171,7 @@ __all__ = [
     "SelectionPart",
     "SelectionTrigger",
     "TimeCorrection",
+    "WhyAdopted",
     "Writer",
     "as_decision",
     "decided_by",
@@ -186,8 +199,12 @@ KINDS: tuple[type[DecisionKind], ...] = (
     ReplicasPlaced,
     ReplicasRefused,  # returns replicas to the fleet stage
     ReplicasReleased,  # also part of every move between nodes
+    ReplicasAdopted,  # what runs already is counted and explained, and not placed again
     PodsUnplaced,  # a pod shows why it waits, and an explanation has something to begin at
+    NodeBarred,  # an answer of the API server has an effect with an end, which a replay reproduces
     ReplicasNominated,  # keeps a node while room is made on it
+    PreemptionDecided,  # room for a waiting pod: which pods go, with an end
+    PreemptionEnded,  # they did not go: the pod waits, and it is known why
     # a call to an extender is a decision, its answer an input: so a replay needs no extender
     ExtenderAsked,
     # cluster streams, about nodes
@@ -200,6 +217,7 @@ KINDS: tuple[type[DecisionKind], ...] = (
     # any stream, as the answer to a plan request
     PlanCommitted,
     PlanRefused,
+    PlanPromised,  # so that of several shards all carry it out, or none
     # the stream fleet/0, about placements of Open Cluster Management
     PlacementDecided,
     PlacementHeld,  # an intended change waits for its stabilisation window
@@ -218,6 +236,7 @@ COMPARED: tuple[type[ComparedKind], ...] = (
     ReplicasPlaced,
     ReplicasRefused,
     ReplicasReleased,
+    ReplicasAdopted,
 )
 """By which two runs are compared: those that say where the replicas of a binding are."""
 
@@ -231,7 +250,10 @@ NodesDecision = NodesAnswer | PodsUnplaced
 """What a cluster stream decides about nodes for a binding: its trace shows every node."""
 
 PlanAnswer = PlanCommitted | PlanRefused
-"""The two answers of a stream to a plan."""
+"""The two answers of a stream to a plan. A promise is none yet."""
+
+PlanDecision = PlanCommitted | PlanRefused | PlanPromised
+"""What a stream decides about its part of a plan."""
 
 SETTLING: tuple[type[ComparedKind], ...] = (ScheduleDecided, ScheduleRefused, BindingReleased)
 """After which it is known where a binding is: the newest of them says so."""

@@ -242,9 +242,10 @@ class PlannedOutcome(Value, frozen=True):
 
 
 class PlanEnd(Value, frozen=True):
-    """The plan is out of date and nothing of it happened. `subject`: of the first difference;
-    `expected` and `found`: what was to come of it and what would, None: nothing. `changed`: which
-    inputs are not what the plan was made from, the nearest first."""
+    """The plan is out of date and nothing of it happened. `subject`: of the first difference, or
+    the shard that refused or did not promise; `expected` and `found`: what was to come of it and
+    what would, None: nothing. `changed`: which inputs are not what the plan was made from, the
+    nearest first. `tell`: the other shards of the plan that have to know."""
 
     plan: str
     reason: PlanRefusal
@@ -252,6 +253,7 @@ class PlanEnd(Value, frozen=True):
     expected: PlannedOutcome | None = None
     found: PlannedOutcome | None = None
     changed: tuple[str, ...] = ()
+    tell: tuple[StreamName, ...] = ()
 
 
 class ProposalEnd(Value, frozen=True):

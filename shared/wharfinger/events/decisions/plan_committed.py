@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 from uuid import UUID
 
-from wharfinger.domain.ids import EventId, Meaning
+from wharfinger.domain.ids import EventId, Meaning, StreamName
+from wharfinger.domain.reasons import PlanOutcome
 from wharfinger.domain.text import count
 from wharfinger.domain.value import Value
 from wharfinger.events.decisions.kind import (
@@ -24,7 +25,8 @@ from wharfinger.events.decisions.steps import StepResult, trigger
 
 class PlanCommitted(Value, frozen=True):
     """All steps of the plan were taken in this round, and what was expected of them follows here as
-    decisions of their own."""
+    decisions of their own. `tell`: the shards that have promised their parts, and carry them out
+    now."""
 
     TYPE: ClassVar[str] = "plan.committed"
     VERSION: ClassVar[int] = 1
@@ -34,6 +36,11 @@ class PlanCommitted(Value, frozen=True):
 
     plan: EventId
     steps: int
+    tell: tuple[StreamName, ...] = ()
+
+    @property
+    def outcome(self) -> PlanOutcome:
+        return "committed"
 
     def step_results(self, cause: UUID | None) -> Iterator[StepResult]:
         yield trigger(cause, ids={"plan": self.plan})

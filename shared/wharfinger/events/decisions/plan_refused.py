@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 from uuid import UUID
 
-from wharfinger.domain.reasons import Refusal
+from wharfinger.domain.reasons import PlanOutcome, Refusal
 from wharfinger.events.decisions.effects import PlanEnd
 from wharfinger.events.decisions.kind import (
     About,
@@ -28,6 +28,10 @@ class PlanRefused(PlanEnd, frozen=True):
     ABOUT: ClassVar[About] = "plan"
     OUTCOMES: ClassVar[tuple[str, ...]] = ("refused",)
     WRITERS: ClassVar[tuple[Writer, ...]] = ("fleet", "cluster")
+
+    @property
+    def outcome(self) -> PlanOutcome:
+        return "refused"
 
     def step_results(self, cause: UUID | None) -> Iterator[StepResult]:
         yield trigger(cause, ids={"plan": self.plan})

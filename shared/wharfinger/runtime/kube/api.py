@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
 from typing import Self, TypeVar
 
 import aiohttp
@@ -27,6 +29,10 @@ REQUEST_S_MAX = 30.0
 """Of a request that is answered at once."""
 
 CONNECT_S_MAX = 10.0
+
+SLOWED_MAX = 5
+SLOWED_S, SLOWED_S_MAX = 1.0, 10.0
+"""How often a 429 is waited out, and for how long where the server names no pause, and at most."""
 
 USER_AGENT = "wharfinger"
 
@@ -71,7 +77,8 @@ class ApiError(Exception):
         said = msgspec.json.decode(status, type=_ServerStatus)
         named = said.details.causes if said.details is not None else None
         causes = tuple([cause.reason for cause in named or ()])
-        return cls(code or said.code, said.reason, said.message, 0.0, causes)
+        asked_s = float(said.details.retry_after_seconds or 0) if said.details is not None else 0.0
+        return cls(code or said.code, said.reason, said.message, max(0.0, asked_s), causes)
 
 
 class UnreachableError(Exception):
@@ -83,8 +90,9 @@ class _StatusCause(msgspec.Struct):
     reason: str = ""
 
 
-class _StatusDetails(msgspec.Struct):
+class _StatusDetails(msgspec.Struct, rename="camel"):
     causes: list[_StatusCause] | None = None
+    retry_after_seconds: int | None = None
 
 
 class _ServerStatus(msgspec.Struct):
@@ -95,10 +103,13 @@ class _ServerStatus(msgspec.Struct):
 
 
 class KubeApi:
-    """An async context manager. `access`: which server, and who asks."""
+    """An async context manager. `access`: which server, and who asks. `patient`: a 429 is waited
+    out a few times before it is an error, as a command does that a person waits for. The server has
+    done nothing then, so any request may be repeated."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, *, patient: bool = False) -> None:
         self._access = access
+        self._slowed_max = SLOWED_MAX if patient else 0
         self._credentials = Credentials(access)
         self._session: aiohttp.ClientSession | None = None
 
@@ -160,6 +171,13 @@ class KubeApi:
         response = await self._send(method, path, parameters, timeout, body, content_type)
         if response.status == 401 and self._credentials.refused():
             response.release()
+            response = await self._send(method, path, parameters, timeout, body, content_type)
+        for _ in range(self._slowed_max):
+            if response.status != 429:
+                break
+            error = await _error(response, self._credentials.secrets())
+            response.close()
+            await asyncio.sleep(min(error.retry_after_s or SLOWED_S, SLOWED_S_MAX))
             response = await self._send(method, path, parameters, timeout, body, content_type)
         try:
             if response.status >= 400:
@@ -228,14 +246,24 @@ async def _error(response: aiohttp.ClientResponse, secrets: Sequence[str]) -> Ap
             body = await response.content.read(ERROR_BYTES_MAX)
     except (aiohttp.ClientError, TimeoutError, OSError):
         body = b""
-    reason = response.reason or ""
+    reason, asked_s = response.reason or "", 0.0
     try:
         error = ApiError.of(body, response.status)
         code, word, said = error.code, error.reason, error.message or reason
-        causes = error.causes
+        causes, asked_s = error.causes, error.retry_after_s
     except msgspec.DecodeError:
         code, word, said, causes = response.status, "", reason, ()
     for secret in secrets:
         word, said = word.replace(secret, "***"), said.replace(secret, "***")
-    asked = response.headers.get("Retry-After", "")
-    return ApiError(code, word, said, float(asked) if asked.isdecimal() else 0.0, causes)
+    asked_s = _pause_s(response.headers.get("Retry-After", "")) or asked_s
+    return ApiError(code, word, said, asked_s, causes)
+
+
+def _pause_s(asked: str) -> float:
+    """The header has seconds, or the time after which to ask again."""
+    if asked.isdecimal():
+        return float(asked)
+    try:
+        return max(0.0, parsedate_to_datetime(asked).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return 0.0

@@ -20,7 +20,7 @@ import msgspec
 
 from wharfinger.domain.actuation import Verb
 from wharfinger.runtime.kube.api import ApiError, KubeApi, UnreachableError
-from wharfinger.runtime.kube.rights import NAMESPACE, actuator_rules, own_rules
+from wharfinger.runtime.kube.rights import NAMESPACE, actuator_rules, own_rules, secret_rules
 from wharfinger.runtime.kube.watched import NON_RESOURCE, WATCHED, WatchedKind
 
 REVIEWS_AT_ONCE = 8
@@ -29,6 +29,9 @@ PODS_READ_MAX = 10_000
 """Pods whose scheduler's name is counted. More are not read: it is a remark, no fact."""
 
 PODS_PAGE = 500
+
+HEALTH = "Health"
+"""Stands beside kinds for the answer of `/readyz`, which is a right of its own."""
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -75,7 +78,7 @@ async def examine(api: KubeApi, kinds: Sequence[WatchedKind] = WATCHED) -> Exami
     the answer."""
     version, skew_s = await _version(api)
     unready = await _unready(api)
-    served = await _served(api, kinds)
+    served = await served_kinds(api, kinds)
     rights, paths = await _rights(api, kinds, served)
     may = {right.kind.qualified for right in rights if right.served and not right.missing}
     schedulers, pods, left = await _schedulers(api) if "pods" in may else (Counter[str](), 0, False)
@@ -135,8 +138,9 @@ class _ResourceList(msgspec.Struct):
     resources: list[_Resource] = []
 
 
-async def _served(api: KubeApi, kinds: Iterable[WatchedKind]) -> set[WatchedKind]:
-    """Of the kinds those that the server has, each in the first version."""
+async def served_kinds(api: KubeApi, kinds: Sequence[WatchedKind]) -> set[WatchedKind]:
+    """Of the kinds those that the server has, each in the first version. ApiError,
+    UnreachableError, CredentialsError."""
     paths = sorted({kind.group_path for kind in kinds})
     found = dict(zip(paths, await asyncio.gather(*(_names(api, p) for p in paths)), strict=True))
     first: dict[str, WatchedKind] = {}
@@ -189,11 +193,30 @@ async def _rights(
     return rights, tuple(path for path in NON_RESOURCE if not next(answers))
 
 
-async def missing_writes(api: KubeApi, verbs: Collection[Verb]) -> list[str]:
+async def refused_kinds(api: KubeApi, kinds: Sequence[WatchedKind]) -> frozenset[str]:
+    """Of the kinds the names of those that these credentials may not read: one review a kind, of
+    the last of its verbs (watch, where it is watched). `HEALTH` among them: `/readyz` is refused.
+    ApiError, UnreachableError, CredentialsError."""
+    asked: list[tuple[str, dict[str, object]]] = [
+        (HEALTH, {"nonResourceAttributes": {"path": "/readyz", "verb": "get"}})
+    ]
+    for kind in kinds:
+        attributes = {"group": kind.group, "resource": kind.resource, "verb": kind.verbs[-1]}
+        asked.append((kind.kind, {"resourceAttributes": attributes}))
+    limit = asyncio.Semaphore(REVIEWS_AT_ONCE)
+    answers = await asyncio.gather(*(_allowed(api, spec, limit) for _, spec in asked))
+    return frozenset(name for (name, _), allowed in zip(asked, answers, strict=True) if not allowed)
+
+
+async def missing_writes(
+    api: KubeApi, verbs: Collection[Verb], secrets: Iterable[str] = ()
+) -> list[str]:
     """What the verbs need and these credentials may not do, such as `create pods/binding`, in the
-    order in which it is printed as rights. ApiError, UnreachableError, CredentialsError."""
+    order in which it is printed as rights. `secrets`: namespaces whose Secrets are copied.
+    ApiError, UnreachableError, CredentialsError."""
     asked: list[tuple[str, dict[str, object]]] = []
-    for namespace, rules in (("", actuator_rules(verbs)), (NAMESPACE, own_rules())):
+    of_secrets = [(namespace, secret_rules(verbs)) for namespace in sorted(secrets)]
+    for namespace, rules in (("", actuator_rules(verbs)), (NAMESPACE, own_rules()), *of_secrets):
         for rule in cast(list[dict[str, list[str]]], rules):
             for verb, resource in product(rule["verbs"], rule["resources"]):
                 name, _, part = resource.partition("/")
@@ -205,7 +228,8 @@ async def missing_writes(api: KubeApi, verbs: Collection[Verb]) -> list[str]:
                     "namespace": namespace,
                     "name": rule.get("resourceNames", [""])[0],
                 }
-                asked.append((f"{verb} {resource}", {"resourceAttributes": attributes}))
+                within = f" in {namespace}" if resource == "secrets" else ""
+                asked.append((f"{verb} {resource}{within}", {"resourceAttributes": attributes}))
     limit = asyncio.Semaphore(REVIEWS_AT_ONCE)
     answers = await asyncio.gather(*(_allowed(api, spec, limit) for _, spec in asked))
     return [what for (what, _), allowed in zip(asked, answers, strict=True) if not allowed]

@@ -36,11 +36,13 @@ class _UidOfNamespace(msgspec.Struct):
 
 class Identity:
     """`uid`: of the server that was joined; "": the first one that answers is the one. `why`: why
-    it is not read; "": it is. `replaced`: called each time that another one answers."""
+    it is not read; "": it is. `replaced`: called each time that another one answers. `asked`: set
+    after the first answer, or after the first attempt to get one."""
 
     def __init__(self, name: str, uid: str, replaced: Callable[[], Awaitable[None]]) -> None:
         self.uid = uid
         self.why = ""
+        self.asked = asyncio.Event()
         self._name = name
         self._replaced = replaced
 
@@ -53,12 +55,14 @@ class Identity:
                 expected = self.uid or uid
                 if expected == uid:
                     self.uid, self.why = uid, ""
+                    self.asked.set()
                     return
                 self.why = f"another cluster answers: expected the uid {expected}, got {uid}"
                 await self._replaced()
             except AWAY as error:
                 self.why = one_line(error)
             log.warning("cluster.not_read", cluster=self._name, why=self.why)
+            self.asked.set()
             await asyncio.sleep(pause * (0.5 + random.random() / 2))
             pause = min(AGAIN_S_MAX, pause * 2)
 

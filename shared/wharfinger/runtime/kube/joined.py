@@ -3,7 +3,8 @@
     mode: shadow
     uid: 4f6f5f0e-...          # of the namespace kube-system: which cluster this is
     labels: {tier: production}
-    kubeconfig: {...}          # or a path with `context`, or `inCluster: true`
+    kubeconfig: {...}          # or a path with `context`, or `inCluster: true`, there with
+                               # `serviceAccount: DIR` where it is not mounted as kubelets do
 
 The directory is `clusters` of the data directory, or what `WHARFINGER_CLUSTERS` names. In
 Kubernetes each file is the content of one Secret (`secret_of`), and a projected volume makes the
@@ -34,7 +35,9 @@ from wharfinger.domain.actuation import (
     possible_verbs,
     verbs_in_force,
 )
+from wharfinger.events.names import wrong_namespace
 from wharfinger.runtime.kube.kubeconfig import (
+    SERVICE_ACCOUNT,
     Access,
     KubeconfigError,
     access_of,
@@ -42,6 +45,7 @@ from wharfinger.runtime.kube.kubeconfig import (
     kubeconfig_of,
     read_kubeconfig,
 )
+from wharfinger.runtime.kube.rights import NAMESPACE
 
 DIRECTORY = "clusters"
 """In the data directory."""
@@ -56,6 +60,9 @@ SCHEDULER = "wharfinger"
 SHADOWED = ("default-scheduler",)
 
 NAME_MAX = 253
+
+OWN_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", NAMESPACE)
+"""Secrets in them are never copied: they give rights in their cluster."""
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
@@ -73,7 +80,8 @@ class JoinedCluster:
     certificate. `in_cluster`: reached by the service account of the pod that reads this. `hub`: it
     holds the objects of a fleet (Karmada, Open Cluster Management, Karpenter) and is no member of
     it. `verbs`: what was enabled of that which may be changed. `write_access`: with which
-    credentials it is; None: with those that read."""
+    credentials it is; None: with those that read. `secret_namespaces`: where Secrets are copied
+    into it, or from it, with the workloads that name them."""
 
     name: str
     access: Access
@@ -91,11 +99,18 @@ class JoinedCluster:
     hub: bool = False
     verbs: tuple[Verb, ...] = ()
     write_access: Access | None = None
+    secret_namespaces: tuple[str, ...] = ()
 
     @property
     def verbs_in_force(self) -> tuple[Verb, ...]:
         """What may be changed there; empty: nothing is."""
         return verbs_in_force(self.mode, self.verbs, self.hub)
+
+    @property
+    def secrets_in_force(self) -> tuple[str, ...]:
+        """Namespaces whose Secrets may be read; empty where no workloads are copied."""
+        copying = {"copy", "templates"} & {*self.verbs_in_force}
+        return self.secret_namespaces if copying else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +133,14 @@ class _JoinedEntry(msgspec.Struct, rename="camel", forbid_unknown_fields=True, k
     shadow_of: tuple[str, ...] = SHADOWED
     insecure: bool = False
     in_cluster: bool = False
+    service_account: str = ""
     hub: bool = False
     verbs: tuple[Verb, ...] | None = None
     kubeconfig: dict[str, Any] | str | None = None
     context: str = ""
     write_kubeconfig: dict[str, Any] | str | None = None
     write_context: str = ""
+    secret_namespaces: tuple[str, ...] = ()
 
 
 def checked_name(name: str) -> str:
@@ -144,6 +161,22 @@ def checked_verbs(mode: Mode, verbs: Sequence[Verb], hub: bool, place: str) -> t
             expected = f"{', '.join(possible)}" if possible else "none, since it writes nothing"
             raise JoinedError(f"{place}: verbs: {verb} in mode {mode}: expected {expected}")
     return tuple(verbs)
+
+
+def checked_namespaces(names: Sequence[str], place: str) -> tuple[str, ...]:
+    """In order of name. JoinedError: one is no name of a namespace, or one whose Secrets are of its
+    cluster alone."""
+    for name in names:
+        if wrong_namespace(name):
+            raise JoinedError(f"{place}: expected the name of a namespace, got {name!r}")
+        if name in OWN_NAMESPACES:
+            raise JoinedError(f"{place}: {name}: its Secrets are of its cluster alone")
+    return tuple(sorted(set(names)))
+
+
+def secrets_of(member: JoinedCluster, hub: JoinedCluster) -> tuple[str, ...]:
+    """Namespaces whose Secrets are copied from the hub to the member: both must allow it."""
+    return tuple(name for name in member.secrets_in_force if name in hub.secrets_in_force)
 
 
 def joined_clusters(directory: Path) -> Joined:
@@ -168,6 +201,7 @@ def read_joined(file: Path) -> JoinedCluster:
         entry = msgspec.convert(raw if raw is not None else {}, _JoinedEntry)
         wanted = default_verbs(entry.mode, entry.hub) if entry.verbs is None else entry.verbs
         verbs = checked_verbs(entry.mode, wanted, entry.hub, str(file))
+        secrets = checked_namespaces(entry.secret_namespaces, f"{file}: secretNamespaces")
         access, write_access = _access(entry, file), _write_access(entry, file)
     except OSError as error:
         raise JoinedError(f"{file}: {error.strerror or error}") from None
@@ -197,6 +231,7 @@ def read_joined(file: Path) -> JoinedCluster:
         hub=entry.hub,
         verbs=verbs,
         write_access=write_access,
+        secret_namespaces=secrets,
     )
 
 
@@ -204,7 +239,9 @@ def _access(entry: _JoinedEntry, file: Path) -> Access:
     if entry.in_cluster:
         if entry.kubeconfig is not None:
             raise JoinedError(f"{file}: kubeconfig: expected none beside inCluster: true")
-        return in_cluster()
+        return in_cluster(Path(entry.service_account or SERVICE_ACCOUNT))
+    if entry.service_account:
+        raise JoinedError(f"{file}: serviceAccount: expected inCluster: true with it")
     if isinstance(entry.kubeconfig, str):
         path = file.parent / Path(entry.kubeconfig).expanduser()
         return read_kubeconfig(path, entry.context, insecure_allowed=entry.insecure)
@@ -272,10 +309,12 @@ def entry_text(cluster: JoinedCluster) -> str:
         shadow_of=cluster.shadow_of,
         insecure=cluster.insecure,
         in_cluster=cluster.in_cluster,
+        service_account=_service_account(cluster),
         hub=cluster.hub,
         verbs=cluster.verbs if VERBS_OF[cluster.mode] else None,
         write_kubeconfig=kubeconfig_of(write, cluster.name) if write is not None else None,
         kubeconfig=None if cluster.in_cluster else kubeconfig_of(cluster.access, cluster.name),
+        secret_namespaces=cluster.secret_namespaces,
     )
     default = msgspec.to_builtins(_JoinedEntry())
     said = {
@@ -287,6 +326,14 @@ def entry_text(cluster: JoinedCluster) -> str:
     yaml.default_flow_style = False
     yaml.dump(said, text)
     return text.getvalue()
+
+
+def _service_account(cluster: JoinedCluster) -> str:
+    """Where the service account of the pod is mounted, unless it is where kubelets mount it."""
+    file = cluster.access.token_file
+    if not cluster.in_cluster or file is None or file.parent == SERVICE_ACCOUNT:
+        return ""
+    return str(file.parent.absolute())
 
 
 def secret_of(cluster: JoinedCluster, namespace: str) -> dict[str, object]:

@@ -43,7 +43,8 @@ the same time."""
 
 WATCH_S_MIN = 1.0
 """A watch that ends sooner and without a change counts as a failure, so that a pause comes before
-the next one: a server or proxy may close each connection at once."""
+the next one: a server or proxy may close each connection at once. One that was open for so long
+works: nothing has to come on a kind that does not change."""
 
 SILENT_S_MAX = 330.0
 """A watch without data for so long counts as broken. A live server sends a bookmark every minute;
@@ -68,7 +69,8 @@ class Sink(Protocol[T_contra]):
         ...
 
     def alive(self, version: str) -> None:
-        """There was no change up to a version: the watch is unbroken."""
+        """There was no change up to a version: the watch is unbroken. Also called once when a watch
+        that was begun has been open for a second."""
         ...
 
     def broken(self, why: str) -> None:
@@ -160,6 +162,9 @@ class Reflector(Generic[T]):
         """The pause that the server asked for with its last error."""
         self._version = ""
         self._streaming = True
+        self._pausing: asyncio.Task[None] | None = None
+        self._worked = False
+        """The watch of this turn was open for `WATCH_S_MIN`."""
         self.counts = Counts()
 
     async def run(self) -> None:
@@ -167,13 +172,11 @@ class Reflector(Generic[T]):
         follows after a pause."""
         failures = 0
         while True:
-            version, self._asked_s = self._version, 0.0
+            version, self._asked_s, self._worked = self._version, 0.0, False
             try:
-                began = asyncio.get_running_loop().time()
                 await self._turn()
                 self._count(Break.ENDED)
-                lasted_s = asyncio.get_running_loop().time() - began
-                if lasted_s >= WATCH_S_MIN or self._version != version:
+                if self._worked or self._version != version:
                     failures = 0
                     continue
             except (
@@ -193,8 +196,22 @@ class Reflector(Generic[T]):
                 self._failed(why, str(error))
             except (_UnknownEventError, msgspec.DecodeError) as error:
                 self._failed(Break.UNREADABLE, one_line(error))
-            failures = 0 if self._version != version and self._version else failures + 1
-            await asyncio.sleep(max(self._pause(failures), min(self._asked_s, PAUSE_S_MAX)))
+            worked = self._worked or (self._version != version and bool(self._version))
+            failures = 0 if worked else failures + 1
+            await self._rest(max(self._pause(failures), min(self._asked_s, PAUSE_S_MAX)))
+
+    def retry(self) -> None:
+        """End the pause after a failure, if there is one: the reason for the failure is gone."""
+        if self._pausing is not None:
+            self._pausing.cancel()
+
+    async def _rest(self, seconds: float) -> None:
+        self._pausing = asyncio.create_task(asyncio.sleep(seconds))
+        try:
+            await asyncio.wait([self._pausing])
+        finally:
+            self._pausing.cancel()
+            self._pausing = None
 
     async def _turn(self) -> None:
         if self._version:
@@ -268,8 +285,15 @@ class Reflector(Generic[T]):
         if self._doubted:
             await self._reached()
             self._doubted = False
-        async for event in self._events({**self._watching(), "resourceVersion": self._version}):
+        parameters = {**self._watching(), "resourceVersion": self._version}
+        async for event in self._events(parameters, self._works):
             self._take(event)
+
+    def _works(self) -> None:
+        """A watch that was broken is whole again before the next change or bookmark says so, which
+        takes up to a minute."""
+        self._worked = True
+        self._sink.alive(self._version)
 
     async def _reached(self) -> None:
         """ApiError (`ahead`) if the server has not reached our version: it waits a few seconds for
@@ -308,20 +332,27 @@ class Reflector(Generic[T]):
             raise _UnknownEventError(f"unknown type of event {event.type!r}")
         self._version = version
 
-    async def _events(self, parameters: dict[str, str]) -> AsyncIterator[_Event]:
-        """ApiError also for an error that comes as an event."""
+    async def _events(
+        self, parameters: dict[str, str], works: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[_Event]:
+        """ApiError also for an error that comes as an event. `works`: called when the server has
+        kept the answer open for `WATCH_S_MIN`."""
         decode = msgspec.json.Decoder(_Event).decode
         silent_s = SILENT_S_MAX
         async with self._api.answer("GET", self._path, parameters, silent_s=silent_s) as response:
-            rest = b""
-            async for chunk in response.content.iter_any():
-                *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
-                for event in map(decode, filter(None, lines)):
-                    if event.type == "ERROR":
-                        raise ApiError.of(event.object)
-                    yield event
-            if rest.strip():
-                raise UnreachableError("the watch broke off within an event")
+            working = asyncio.get_running_loop().call_later(WATCH_S_MIN, works)
+            try:
+                rest = b""
+                async for chunk in response.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+                    for event in map(decode, filter(None, lines)):
+                        if event.type == "ERROR":
+                            raise ApiError.of(event.object)
+                        yield event
+                if rest.strip():
+                    raise UnreachableError("the watch broke off within an event")
+            finally:
+                working.cancel()
 
     # --- failures
 

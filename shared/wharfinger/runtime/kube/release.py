@@ -1,23 +1,23 @@
 """Giving a cluster back: what was changed there for a decision is undone, and nothing else.
 
 Nodes that this ledger has closed are uncordoned; those that carry our annotation and that it knows
-nothing of are left, and said. Pods and nodes stay where they are, and there are no finalizers to
-remove: none are set. Each change has the precondition of the actuator's own.
+nothing of are left, and said. Pods, nodes and copied workloads stay where they are, and there are
+no finalizers to remove: none are set. Each change has the precondition of the actuator's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
-from typing import Generic, TypeVar
-
-import msgspec
+from typing import Any
 
 from wharfinger.domain.actuation import ANNOTATION, is_ours
 from wharfinger.runtime.kube.api import ApiError, KubeApi
 from wharfinger.runtime.kube.changed_objects import NodeObject, PodObject
+from wharfinger.runtime.kube.pages import ObjectPage, listed
 from wharfinger.stages.actuator.answers import Outcome
 from wharfinger.stages.actuator.attempts import CHANGES_MAX
+from wharfinger.stages.actuator.copied_objects import COPIED_PATHS, given_back, secrets_path
 from wharfinger.stages.actuator.effects import Effect, EffectObject
 from wharfinger.stages.actuator.plan import UNSCHEDULABLE, WAITING_FOR_NODE
 from wharfinger.stages.actuator.requests import (
@@ -27,19 +27,6 @@ from wharfinger.stages.actuator.requests import (
     node_request,
     path_of,
 )
-
-PAGE = 500
-
-T = TypeVar("T")
-
-
-class _PageMeta(msgspec.Struct, rename="camel"):
-    continue_: str = msgspec.field(name="continue", default="")
-
-
-class _Page(msgspec.Struct, Generic[T]):
-    items: list[T]
-    metadata: _PageMeta = msgspec.field(default_factory=_PageMeta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +43,8 @@ class GivenBack:
 @dataclass(frozen=True, slots=True)
 class Release:
     """`read`, `write`: the server with the credentials that read and write. `decided`: nodes that
-    the ledger has ever closed there. `at`: now, microseconds. `annotations`: those of pods go, too.
-    `dry_run`: nothing is sent."""
+    the ledger has ever closed there. `at`: now, microseconds. `annotations`: those of pods and
+    copies go, too. `dry_run`: nothing is sent. `secrets`: namespaces whose Secrets were copied."""
 
     cluster: str
     read: KubeApi
@@ -66,6 +53,7 @@ class Release:
     at: int
     annotations: bool = False
     dry_run: bool = False
+    secrets: Collection[str] = ()
 
     async def all(self) -> AsyncIterator[GivenBack]:
         """ApiError, UnreachableError, CredentialsError: where nothing can be read or written."""
@@ -73,11 +61,15 @@ class Release:
             yield node
         async for pod in self._pods():
             yield pod
+        of_secrets = [("Secret", secrets_path(namespace)) for namespace in sorted(self.secrets)]
+        for kind, path in (*COPIED_PATHS.items(), *of_secrets):
+            async for copy in self._copies(kind, path):
+                yield copy
 
     # --- nodes
 
     async def _nodes(self) -> AsyncIterator[GivenBack]:
-        async for node in self._listed("/api/v1/nodes", _Page[NodeObject]):
+        async for node in listed(self.read, "/api/v1/nodes", ObjectPage[NodeObject]):
             now = node.now
             if not is_ours(now.closed_by, self.cluster):
                 continue
@@ -106,7 +98,7 @@ class Release:
     # --- pods
 
     async def _pods(self) -> AsyncIterator[GivenBack]:
-        async for pod in self._listed("/api/v1/pods", _Page[PodObject]):
+        async for pod in listed(self.read, "/api/v1/pods", ObjectPage[PodObject]):
             now, meta = pod.now, pod.metadata
             object = EffectObject("Pod", meta.namespace, meta.name, meta.uid)
             if now.reason == WAITING_FOR_NODE and not now.node:
@@ -143,13 +135,20 @@ class Release:
             return error
         return None
 
-    async def _listed(self, path: str, as_: type[_Page[T]]) -> AsyncIterator[T]:
-        token = ""
-        while True:
-            parameters = {"limit": str(PAGE), **({"continue": token} if token else {})}
-            page = await self.read.get(path, as_, parameters)
-            for item in page.items:
-                yield item
-            token = page.metadata.continue_
-            if not token:
-                return
+    # --- copied workloads
+
+    async def _copies(self, kind: str, path: str) -> AsyncIterator[GivenBack]:
+        """They stay. Read by who writes: who reads the cluster may not list ConfigMaps. Without the
+        right to list them there are none of ours."""
+        try:
+            async for copy in listed(self.write, path, ObjectPage[dict[str, Any]]):
+                if (found := given_back({**copy, "kind": kind})) is None:
+                    continue
+                object, request = found
+                if self.annotations:
+                    yield await self._changed(object, "stays, annotations removed", request)
+                else:
+                    yield GivenBack(str(object), "stays")
+        except ApiError as error:
+            if error.code not in (403, 404):
+                raise

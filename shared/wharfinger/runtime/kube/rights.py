@@ -33,15 +33,39 @@ def collector_rights(
     ]
 
 
-def actuator_rights(verbs: Collection[Verb], namespace: str = NAMESPACE) -> list[Manifest]:
+def actuator_rights(
+    verbs: Collection[Verb], namespace: str = NAMESPACE, secrets: Iterable[str] = ()
+) -> list[Manifest]:
     """A second service account: what the verbs need in the whole cluster, and in our namespace the
-    Lease and the ConfigMap that stops everything."""
+    Lease and the ConfigMap that stops everything. `secrets`: namespaces whose Secrets are copied:
+    a role in each."""
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
         _account(WRITER, namespace),
         *_role("ClusterRole", WRITER, "", namespace, actuator_rules(verbs)),
         *_role("Role", WRITER, namespace, namespace, own_rules()),
+        *(
+            manifest
+            for within in sorted(secrets)
+            for manifest in _role("Role", WRITER, within, namespace, secret_rules(verbs))
+        ),
     ]
+
+
+_COPY, _TEMPLATES = ("create", "delete", "list", "patch", "watch"), ("list", "watch")
+
+
+def secret_rules(verbs: Collection[Verb]) -> list[Manifest]:
+    """In one namespace whose Secrets are copied: into a member cluster, or from a hub."""
+    allowed = _COPY if "copy" in verbs else _TEMPLATES
+    return [{"apiGroups": [""], "resources": ["secrets"], "verbs": [*allowed]}]
+
+
+def _copied(verbs: tuple[str, ...]) -> tuple[Manifest, ...]:
+    return (
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": list(verbs)},
+        {"apiGroups": ["apps"], "resources": ["deployments", "statefulsets"], "verbs": list(verbs)},
+    )
 
 
 _OF_VERB: dict[Verb, tuple[Manifest, ...]] = {
@@ -89,6 +113,8 @@ _OF_VERB: dict[Verb, tuple[Manifest, ...]] = {
         },
     ),
     "nodes": ({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},),
+    "copy": _copied(_COPY),
+    "templates": _copied(_TEMPLATES),
 }
 
 

@@ -114,6 +114,10 @@ HUB_WATCHED: tuple[WatchedKind, ...] = (
         _OCM, "v1beta2", "managedclustersetbindings", "ManagedClusterSetBinding", "sets of clusters"
     ),
     WatchedKind(_OCM, "v1beta1", "placements", "Placement", "placements"),
+    # What its own scheduler chose, for shadow.
+    WatchedKind(
+        _OCM, "v1beta1", "placementdecisions", "PlacementDecision", "choices of its scheduler"
+    ),
     WatchedKind(
         _OCM, "v1alpha1", "addonplacementscores", "AddOnPlacementScore", "scores of clusters"
     ),
@@ -129,5 +133,6 @@ def watched_of(hub: bool) -> tuple[WatchedKind, ...]:
 
 NON_RESOURCE = ("/readyz", "/version")
 """Paths that are no objects: whether the server works, and which version it is."""
-DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*")
-"""Which kinds the server has."""
+
+DISCOVERY = ("/api/*", "/apis/*")
+"""Which kinds the server has, by group and version."""

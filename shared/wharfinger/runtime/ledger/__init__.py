@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from wharfinger.runtime.ledger.cursors import Cursor, Withheld
     from wharfinger.runtime.ledger.decision_rows import DecisionQuery, IntakeRow, LedgerRow
     from wharfinger.runtime.ledger.errors import (
+        ChangedSinceError,
         CorruptLedger,
         LedgerError,
         LedgerUnavailable,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from wharfinger.runtime.ledger.follower import SnapshotFollower
     from wharfinger.runtime.ledger.freshness import Freshness, SnapshotAge
     from wharfinger.runtime.ledger.incarnations import WentBack
-    from wharfinger.runtime.ledger.intake import AcceptResult, Submission
+    from wharfinger.runtime.ledger.intake import AcceptResult, AsSeen, Submission
     from wharfinger.runtime.ledger.ledger import Ledger
     from wharfinger.runtime.ledger.locks import PartitionLock
     from wharfinger.runtime.ledger.migration import migrate
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AcceptResult",
+    "AsSeen",
+    "ChangedSinceError",
     "CommitResult",
     "CorruptLedger",
     "Cursor",
@@ -92,6 +95,7 @@ _OFFERED = {
     "clock": ("DatabaseClock", "wall_clock"),
     "cursors": ("Cursor", "Withheld"),
     "errors": (
+        "ChangedSinceError",
         "CorruptLedger",
         "LedgerError",
         "LedgerUnavailable",
@@ -103,7 +107,7 @@ _OFFERED = {
     "follower": ("SnapshotFollower",),
     "freshness": ("Freshness", "SnapshotAge"),
     "incarnations": ("WentBack",),
-    "intake": ("AcceptResult", "Submission"),
+    "intake": ("AcceptResult", "AsSeen", "Submission"),
     "ledger": ("Ledger",),
     "locks": ("PartitionLock",),
     "record_marks": ("Mark",),

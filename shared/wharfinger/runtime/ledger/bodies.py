@@ -42,12 +42,12 @@ def pack(body: bytes) -> tuple[int, bytes]:
 
 
 def unpack(encoding: int, stored: bytes) -> bytes:
-    """The body that was packed. ValueError: these bytes are no such thing."""
+    """The body that was packed. ValueError: these bytes are no such thing, or more than that."""
     if encoding == PLAIN:
         return stored
     if encoding != ZSTD:
         raise ValueError(f"unknown encoding {encoding}")
     try:
-        return _codecs.decompress(stored)
+        return _codecs.decompress(stored, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise ValueError(f"not a zstd frame: {error}") from None

@@ -57,14 +57,16 @@ join stream s on s.id = d.stream join round r on r.stream = d.stream and r.numbe
 order by r.at_us desc, s.name desc, d.seq desc limit $2
 """
 
-_LATEST_OF = f"""
+# The limit is no parameter: a plan that is made for any limit may read more than this one.
+_LAST_OF = f"""
 select {ROW} from unnest($1::text[]) as w(subject)
 cross join lateral (
     select d.* from decision d join stream s on s.id = d.stream and s.name like $3 || '%'
-    where d.subject = w.subject and d.type = any($2::text[]) order by d.seq desc limit 1
+    where d.subject = w.subject and d.type = any($2::text[]) order by d.seq desc limit %d
 ) d
 join stream s on s.id = d.stream join round r on r.stream = d.stream and r.number = d.round
 """
+_LATEST_OF = _LAST_OF.replace("%d", "1")
 
 _COUNT_ABOUT = f"""
 select count(*) from decision d
@@ -215,6 +217,19 @@ async def latest_of(
     async with database.reading(patient=True) as raw:
         found = await raw.fetch(_LATEST_OF, list(subjects), list(types), prefix)
     return {row.subject: row for row in map(row_of, found)}
+
+
+async def last_of(
+    database: Database, subjects: Collection[str], types: Collection[str], prefix: str, limit: int
+) -> dict[str, list[LedgerRow]]:
+    """As `latest_of`, the last `limit` decisions about each subject, the oldest of them first."""
+    async with database.reading(patient=True) as raw:
+        query = _LAST_OF.replace("%d", str(limit))
+        records = await raw.fetch(query, list(subjects), list(types), prefix)
+    found: dict[str, list[LedgerRow]] = {}
+    for row in sorted(map(row_of, records), key=lambda row: row.seq):
+        found.setdefault(row.subject, []).append(row)
+    return found
 
 
 async def count_about(database: Database, subject: str) -> int:

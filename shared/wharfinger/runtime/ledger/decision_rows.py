@@ -8,7 +8,7 @@ knows that n + 1 is next.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -27,8 +27,7 @@ from wharfinger.runtime.ledger.stored import data_of, plain_body
 _SHOWN_AT_ONCE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class IntakeRow:
+class IntakeRow(msgspec.Struct, frozen=True):
     """What a row of the intake stands for: the message, byte for byte, and where it goes."""
 
     id: UUID
@@ -39,8 +38,7 @@ class IntakeRow:
     partition_key: str
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerRow:
+class LedgerRow(msgspec.Struct, frozen=True):
     """One decision of a stream. `at`: of its round. `body`: canonical JSON of its data. `accepted`:
     only on the intake."""
 
@@ -305,10 +303,10 @@ def _after_prefix(prefix: str) -> str | None:
 
 def relayed(record: Record) -> LedgerRow:
     """What `ROW` selects and, behind it, the event of a row of the intake."""
-    row = row_of(record)
-    if row.stream != INTAKE:
-        return row
+    if record[0] != INTAKE:
+        return row_of(record)
     event_id, event_type, encoding, stored = record[11:]
+    row = row_of(record)
     if event_id is None:
         raise CorruptLedger(
             row.stream, row.round, row.seq, f"decision {row.seq}: the accepted event is missing"
@@ -322,10 +320,8 @@ def relayed(record: Record) -> LedgerRow:
             f"decision {row.seq}: {row.type} has no place on the intake",
         )
     body = plain_body(row.stream, row.round, row.seq, encoding, stored)
-    return replace(
-        row,
-        accepted=IntakeRow(event_id, event_type, body, data.topic, data.key, data.partition_key),
-    )
+    accepted = IntakeRow(event_id, event_type, body, data.topic, data.key, data.partition_key)
+    return msgspec.structs.replace(row, accepted=accepted)
 
 
 def row_of(record: Record) -> LedgerRow:

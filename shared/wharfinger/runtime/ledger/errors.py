@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from asyncpg.exceptions import InterfaceError, InternalClientError, PostgresError
 
-from wharfinger.domain.text import one_line
+from wharfinger.domain.text import one_line, printable
 
 
 class LedgerError(Exception):
@@ -18,6 +18,16 @@ class LedgerError(Exception):
 class LedgerUnavailable(LedgerError):  # noqa: N818  (named after what is the case)
     """There is no ledger to work with: no server, no such database, no schema, or a schema of
     another version."""
+
+
+class ChangedSinceError(LedgerError):
+    """What was to be changed as it had been seen was changed by somebody else after that. Nothing
+    was accepted."""
+
+    def __init__(self, topic: str, key: str) -> None:
+        super().__init__(f"{printable(key)} was changed by another request in the meantime")
+        self.topic = topic
+        self.key = key
 
 
 class CorruptLedger(LedgerError):  # noqa: N818

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from wharfinger.domain.value import Value
+from wharfinger.events import envelope
 from wharfinger.events.acceptance import MessageAccepted
+from wharfinger.events.envelope import Event
 from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.database import Database, Record
@@ -20,28 +23,59 @@ _SHOWN_AT_ONCE = 500
 # and one of what is remembered of retired rounds. The array is made by a query, so that the planner
 # does not weigh every id of it for every partition.
 TAKEN = """
-select stream, event from input where event = any(array(select unnest($1::uuid[])))
-union all select stream, event from taken where event = any(array(select unnest($1::uuid[])))
+select stream, event, day, sha256 from input where event = any(array(select unnest($1::uuid[])))
+union all
+select stream, event, day, null from taken where event = any(array(select unnest($1::uuid[])))
 """
 
-_KNOWN = (
-    f"select s.name, k.event from ({TAKEN}) k join stream s on s.id = k.stream "
-    "where s.name = any($2::text[])"
-)
+# The source is looked up for what was found only.
+_KNOWN = f"""
+select s.name, k.event, coalesce(e.source, '') from ({TAKEN}) k join stream s on s.id = k.stream
+left join lateral (
+    select source from event where id = k.event and sha256 = k.sha256 and day = k.day limit 1
+) e on true where s.name = any($2::text[])
+"""
 
 
 async def known(database: Database, ids: Mapping[str, Collection[UUID]]) -> dict[str, set[UUID]]:
     """Of the event ids given for each stream, those it has taken in before. One query for all."""
+    return {stream: set(found) for stream, found in (await known_sources(database, ids)).items()}
+
+
+async def known_sources(
+    database: Database, ids: Mapping[str, Collection[UUID]]
+) -> dict[str, dict[UUID, str]]:
+    """As `known`, with the source of each event; empty where its round was retired."""
     asked = {stream: set(wanted) for stream, wanted in ids.items()}
     everything = set().union(*asked.values())
-    result: dict[str, set[UUID]] = {stream: set() for stream in ids}
+    result: dict[str, dict[UUID, str]] = {stream: {} for stream in ids}
     if everything:
         async with database.reading() as raw:
             found = await raw.fetch(_KNOWN, list(everything), list(asked))
-        for stream, id_ in found:
+        for stream, id_, source in found:
             if id_ in asked[stream]:
-                result[stream].add(id_)
+                result[stream][id_] = source
     return result
+
+
+async def told_apart(
+    database: Database, events: Mapping[str, Sequence[Event[Value]]]
+) -> tuple[dict[str, list[Event[Value]]], dict[str, dict[UUID, str]]]:
+    """The events given for each stream, each under an id that it has of no other source; and what
+    `known_sources` says of these ids. One query, and one more for each id that an event gets."""
+    known: dict[str, dict[UUID, str]] = {stream: {} for stream in events}
+    apart = {stream: list(batch) for stream, batch in events.items()}
+    looked_up: dict[str, set[UUID]] = {stream: set() for stream in events}
+    while wanted := {
+        stream: ids
+        for stream, batch in apart.items()
+        if (ids := {event.id for event in batch} - looked_up[stream])
+    }:
+        for stream, found in (await known_sources(database, wanted)).items():
+            known[stream] |= found
+            looked_up[stream] |= wanted[stream]
+            apart[stream] = envelope.told_apart(events[stream], known[stream])
+    return apart, known
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +103,12 @@ where $1::text is null or f.topic = $1 order by f.seq
 """
 
 
+_LATEST = _FACTS.replace(
+    "where $1::text is null or f.topic = $1",
+    "join unnest($1::text[], $2::text[]) as w(topic, key) on w.topic = f.topic and w.key = f.key",
+)
+
+
 _HORIZON_FACTS = _FACTS.replace("from fact f", "from horizon_fact f")
 
 
@@ -81,6 +121,15 @@ async def facts(database: Database, topic: str | None = None) -> AsyncIterator[F
     async with database.moment() as transaction:
         async for record in transaction.raw.cursor(_FACTS, topic, prefetch=_SHOWN_AT_ONCE):
             yield _fact(record)
+
+
+async def latest(database: Database, places: Collection[tuple[str, str]]) -> list[Fact]:
+    """The latest fact under each (topic, key), in the order in which they were accepted. A key
+    without a fact is left out. CorruptLedger: the body of one is missing."""
+    wanted = sorted(set(places))
+    async with database.reading(patient=True) as raw:
+        found = await raw.fetch(_LATEST, [t for t, _ in wanted], [key for _, key in wanted])
+    return [_fact(record) for record in found]
 
 
 async def facts_at(database: Database, at: Micros, topic: str | None = None) -> list[Fact]:

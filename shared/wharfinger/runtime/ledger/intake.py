@@ -31,7 +31,7 @@ from wharfinger.kernel.round import ENGINE, Head, InputRef, Round
 from wharfinger.runtime.ledger.bodies import pack, unpack
 from wharfinger.runtime.ledger.database import Database, Raw
 from wharfinger.runtime.ledger.days import DAY_US, day_of
-from wharfinger.runtime.ledger.errors import LedgerError
+from wharfinger.runtime.ledger.errors import ChangedSinceError, LedgerError
 from wharfinger.runtime.ledger.facts import TAKEN
 from wharfinger.runtime.ledger.heads import Locked, lock
 from wharfinger.runtime.ledger.retries import retried
@@ -56,6 +56,12 @@ on conflict (topic, key) do update set (partition_key, event, sha256, seq, at_us
     (excluded.partition_key, excluded.event, excluded.sha256, excluded.seq, excluded.at_us)
 """
 
+_CHANGED = """
+select f.topic, f.key from fact f
+join unnest($1::text[], $2::text[]) as w(topic, key) on w.topic = f.topic and w.key = f.key
+where f.seq > $3 order by f.seq limit 1
+"""
+
 _accepted = msgspec.json.Decoder(MessageAccepted)
 
 PROFILE = "intake"
@@ -70,6 +76,15 @@ class Submission:
     topic: str
     key: str
     partition_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class AsSeen:
+    """The caller has looked at the facts under these (topic, key), as they were when the intake had
+    come to `seq`."""
+
+    seq: int
+    places: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +113,17 @@ async def accept(
     submissions: Sequence[Submission],
     clock: Callable[[], Micros] | None = None,
     origin: Origin = AS_IT_CAME,
+    seen: AsSeen | None = None,
 ) -> AcceptResult:
     """Record what is new, in order. When this returns it is durable. Transient: call again with the
     same submissions. `origin`: who hands it in, for the envelopes. Stamped by the database's clock;
-    `clock`: by this one instead, for a history of another time."""
+    `clock`: by this one instead, for a history of another time.
+
+    ChangedSinceError: what was `seen` has been changed after that, and not by this call. It is
+    looked at in the transaction that accepts the first `CHUNK` submissions."""
+    if seen is not None and not submissions:
+        async with database.reading(patient=True) as raw:
+            await _refuse_changed(raw, seen)
     new: list[UUID] = []
     known: list[UUID] = []
     outdated: list[UUID] = []
@@ -111,7 +133,8 @@ async def accept(
             if once.setdefault(submission.event.id, submission) is not submission:
                 known.append(submission.event.id)
         prepared = [_prepare(replace(s, event=stamped(s.event, origin))) for s in once.values()]
-        accepted, refused = await _accept_chunk(database, prepared, clock)
+        accepted, refused = await _accept_chunk(database, prepared, clock, seen)
+        seen = None
         new += [id_ for id_ in once if id_ in accepted]
         outdated += [id_ for id_ in once if id_ in refused]
         known += [id_ for id_ in once if id_ not in accepted and id_ not in refused]
@@ -119,7 +142,10 @@ async def accept(
 
 
 async def _accept_chunk(
-    database: Database, prepared: Sequence[_Prepared], clock: Callable[[], Micros] | None
+    database: Database,
+    prepared: Sequence[_Prepared],
+    clock: Callable[[], Micros] | None,
+    seen: AsSeen | None,
 ) -> tuple[set[UUID], set[UUID]]:
     """The ids accepted now, and those refused because a newer fact of their key was accepted
     before."""
@@ -133,6 +159,8 @@ async def _accept_chunk(
             for earlier, refused in attempted:
                 if await is_written(raw, locked.id, earlier):
                     return {ref.id for ref in earlier.inputs}, refused
+            if seen is not None:
+                await _refuse_changed(raw, seen)
             known = await _known(raw, locked.id, [p.submission.event.id for p in prepared])
             fresh = [p for p in prepared if p.submission.event.id not in known]
             fresh, refused = _without_outdated(fresh, await _versions(raw, locked.id, fresh))
@@ -147,6 +175,12 @@ async def _accept_chunk(
             return {ref.id for ref in round_.inputs}, refused
 
     return await retried(attempt)
+
+
+async def _refuse_changed(raw: Raw, seen: AsSeen) -> None:
+    topics, keys = [topic for topic, _ in seen.places], [key for _, key in seen.places]
+    if (changed := await raw.fetchrow(_CHANGED, topics, keys, seen.seq)) is not None:
+        raise ChangedSinceError(*changed)
 
 
 async def _versions(

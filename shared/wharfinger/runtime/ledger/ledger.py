@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from wharfinger.domain.value import Value
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from wharfinger.runtime.ledger.feed import FeedFilter, FeedHead, FeedPage, FeedPlaces
     from wharfinger.runtime.ledger.freshness import Freshness, SnapshotAge
     from wharfinger.runtime.ledger.incarnations import WentBack
-    from wharfinger.runtime.ledger.intake import AcceptResult, Submission
+    from wharfinger.runtime.ledger.intake import AcceptResult, AsSeen, Submission
     from wharfinger.runtime.ledger.locks import PartitionLock
     from wharfinger.runtime.ledger.partitions import Span
     from wharfinger.runtime.ledger.record_marks import Mark
@@ -134,7 +134,7 @@ class Ledger:
     async def commit(
         self,
         rounds: Sequence[Round],
-        events: Mapping[UUID, Event[Value]],
+        events: Mapping[Any, Event[Value]],
         group_of: Callable[[str], object] | None = None,
         marks: Mapping[object, Sequence[Mark]] | None = None,
     ) -> CommitResult:
@@ -150,17 +150,30 @@ class Ledger:
         return result
 
     async def accept(
-        self, submissions: Sequence[Submission], origin: Origin | None = None
+        self,
+        submissions: Sequence[Submission],
+        origin: Origin | None = None,
+        seen: AsSeen | None = None,
     ) -> AcceptResult:
         from wharfinger.runtime.ledger import intake
 
         by = self._origin if origin is None else origin
-        return await intake.accept(self._database, submissions, self._own_clock, by)
+        return await intake.accept(self._database, submissions, self._own_clock, by, seen)
+
+    async def accepted_seq(self) -> int:
+        """The seq of the intake up to which facts are accepted."""
+        found = await self.heads(INTAKE)
+        return found[0].seq if found else 0
 
     # --- reading
 
     async def known(self, ids: Mapping[str, Collection[UUID]]) -> dict[str, set[UUID]]:
         return await facts.known(self._database, ids)
+
+    async def told_apart(
+        self, events: Mapping[str, Sequence[Event[Value]]]
+    ) -> tuple[dict[str, list[Event[Value]]], dict[str, dict[UUID, str]]]:
+        return await facts.told_apart(self._database, events)
 
     async def missing_bodies(self, ids: Collection[UUID]) -> set[UUID]:
         return await facts.missing_bodies(self._database, ids)

@@ -9,17 +9,20 @@ from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.retries import retried
 
 
-async def save(database: Database, id: UUID, made_at_us: int, body: bytes) -> None:
+async def save(
+    database: Database, id: UUID, made_at_us: int, body: bytes, made_by: str = ""
+) -> None:
     """The same id twice is one plan."""
 
     async def write() -> None:
         async with database.reading() as raw:  # one statement, which commits by itself
             await raw.execute(
-                "insert into plan (id, made_at_us, body) values ($1, $2, $3) "
+                "insert into plan (id, made_at_us, body, made_by) values ($1, $2, $3, $4) "
                 "on conflict do nothing",
                 id,
                 made_at_us,
                 body,
+                made_by,
             )
 
     await retried(write)
@@ -40,3 +43,10 @@ async def ids_like(database: Database, prefix: str, limit: int) -> list[UUID]:
             limit,
         )
     return [row[0] for row in rows]
+
+
+async def maker(database: Database, id: UUID) -> str:
+    """The actor for whom the plan was made over the HTTP API; empty: on a command line."""
+    async with database.reading() as raw:
+        row = await raw.fetchrow("select made_by from plan where id = $1", id)
+    return "" if row is None else str(row[0])

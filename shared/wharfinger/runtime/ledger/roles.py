@@ -18,10 +18,20 @@ from wharfinger.runtime.ledger.schema import metadata
 
 TABLES = tuple(sorted(metadata.tables))
 
-HISTORY = ("round", "input", "event", "decision", "feed", "access", "retirement", "plan")
+HISTORY = (
+    "round",
+    "input",
+    "event",
+    "decision",
+    "feed",
+    "access",
+    "retirement",
+    "plan",
+    "row_record",
+)
 """Tables whose rows no service changes."""
 
-SECRET = ("token", "idempotency", "access", "access_head")
+SECRET = ("token", "idempotency", "access", "access_head", "operation", "subscription", "delivery")
 """Tables that a reader does not see."""
 
 PREFIX = "wharfinger_"
@@ -67,8 +77,9 @@ ROLES: tuple[DatabaseRole, ...] = (
     DatabaseRole("reader", "reads history and state, without tokens and access records", _READ, {}),
     DatabaseRole(
         "auditor",
-        "reads everything but the tokens: audit verify, audit checkpoint, audit access",
-        (*_READ, "access", "access_head"),
+        "reads everything that verify covers: audit verify, audit checkpoint, audit access",
+        # of tokens the hashes of their secrets, of subscriptions sealed secrets
+        (*_READ, "access", "access_head", "token", "subscription"),
         {},
     ),
     DatabaseRole(
@@ -80,7 +91,7 @@ ROLES: tuple[DatabaseRole, ...] = (
     DatabaseRole(
         "publisher",
         "the publisher: cursors, positions of the feed, partitions of days to come",
-        _READ,
+        (*_READ, "access_head"),  # signed by checkpoints
         {
             **_ROUNDS,
             "feed": (INSERT,),
@@ -103,6 +114,56 @@ ROLES: tuple[DatabaseRole, ...] = (
             "idempotency": (
                 INSERT,
                 _update("request", "holder", "at_us", "status", "media_type", "body"),
+                DELETE,
+            ),
+            "operation": (
+                INSERT,
+                _update(
+                    "changed_at_us",
+                    "state",
+                    "step",
+                    "done",
+                    "total",
+                    "lease_until_us",
+                    "plan",
+                    "result",
+                ),
+                DELETE,
+            ),
+            "subscription": (
+                INSERT,
+                _update(
+                    "name",
+                    "url",
+                    "filter",
+                    "ordering",
+                    "secret",
+                    "old_secret",
+                    "old_until_us",
+                    "version",
+                    "state",
+                    "why",
+                    "position",
+                    "sequence",
+                    "failures",
+                    "probe_at_us",
+                    "owner",
+                    "lease_until_us",
+                ),
+                DELETE,
+            ),
+            "delivery": (
+                INSERT,
+                _update(
+                    "state",
+                    "tries",
+                    "next_at_us",
+                    "changed_at_us",
+                    "status",
+                    "error",
+                    "answer",
+                    "latency_us",
+                ),
                 DELETE,
             ),
         },

@@ -27,6 +27,7 @@ from sqlalchemy import (
     Table,
     Text,
     Uuid,
+    text,
     true,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
@@ -228,6 +229,7 @@ plan = Table(
     Column("id", Uuid, primary_key=True),
     Column("made_at_us", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),  # canonical JSON, not compressed: it is read once
+    Column("made_by", _Name, nullable=False, server_default=""),  # over the HTTP API: which actor
 )
 
 cursor = Table(
@@ -300,6 +302,74 @@ idempotency = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
+operation = Table(
+    "operation",
+    metadata,
+    # What the HTTP API is doing or has done for a request that takes longer: see `operations`.
+    Column("id", Uuid, primary_key=True),
+    Column("kind", _Name, nullable=False),
+    Column("actor", _Name, nullable=False),
+    Column("made_at_us", BigInteger, nullable=False, index=True),
+    Column("changed_at_us", BigInteger, nullable=False),
+    Column("state", _Name, nullable=False),
+    Column("step", Text, nullable=False),  # what is being done, for people
+    Column("done", Integer, nullable=False),
+    Column("total", Integer, nullable=False),
+    Column("owner", Uuid, nullable=False),  # the process that does it
+    Column("lease_until_us", BigInteger, nullable=False),
+    Column("plan", Uuid, nullable=True),  # that was made, or is carried out
+    Column("result", LargeBinary, nullable=False),  # JSON: the answer, or the problem
+)
+
+subscription = Table(
+    "subscription",
+    metadata,
+    # A receiver of webhooks, and how far it has come: see `webhooks`.
+    Column("id", Uuid, primary_key=True),
+    Column("name", _Name, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("filter", LargeBinary, nullable=False),  # JSON of a `FeedFilter`
+    Column("ordering", _Name, nullable=False),
+    Column("secret", LargeBinary, nullable=False),  # sealed
+    Column("old_secret", LargeBinary, nullable=False),  # sealed; empty: there is none
+    Column("old_until_us", BigInteger, nullable=False),
+    Column("made_by", _Name, nullable=False),
+    Column("namespaces", ARRAY(Text), nullable=False),  # of its maker; empty: all of them
+    Column("token", LargeBinary, nullable=False),  # SHA-256 of the secret of its maker
+    Column("made_at_us", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),  # of what its maker has set
+    Column("state", _Name, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("position", BigInteger, nullable=False),  # the feed was looked at up to here
+    Column("sequence", BigInteger, nullable=False),  # of its newest delivery
+    Column("failures", Integer, nullable=False),  # in a row
+    Column("probe_at_us", BigInteger, nullable=False),
+    Column("owner", Uuid, nullable=True),  # the process that delivers
+    Column("lease_until_us", BigInteger, nullable=False),
+)
+
+delivery = Table(
+    "delivery",
+    metadata,
+    # One event to one receiver. The event itself is read from the feed.
+    Column("subscription", Uuid, primary_key=True),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("position", BigInteger, nullable=False),
+    Column("event", Uuid, nullable=False),
+    Column("key", _Name, nullable=False),
+    Column("state", _Name, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("next_at_us", BigInteger, nullable=False),
+    Column("changed_at_us", BigInteger, nullable=False, index=True),
+    Column("status", Integer, nullable=False),  # of the last answer; 0: there was none
+    Column("error", Text, nullable=False),
+    Column("answer", LargeBinary, nullable=False),  # the first bytes of it
+    Column("latency_us", BigInteger, nullable=False),
+    Index(
+        "ix_delivery_open", "subscription", "sequence", postgresql_where=text("state = 'waiting'")
+    ),
+)
+
 access = Table(
     "access",
     metadata,
@@ -326,6 +396,19 @@ access_head = Table(
     Column("seq", BigInteger, nullable=False),  # of the last; 0: there is none
     Column("hash", LargeBinary, nullable=False),
     Column("at_us", BigInteger, nullable=False),
+)
+
+row_record = Table(
+    "row_record",
+    metadata,
+    # A row of a plan, token or subscription that was written: see `row_records`. Appended by
+    # triggers.
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_us", BigInteger, nullable=False),
+    Column("kind", _Name, nullable=False),  # the table
+    Column("row_id", Uuid, nullable=False),
+    Column("sha256", LargeBinary, nullable=False),  # of the row; empty: it was deleted
+    Column("hash", LargeBinary, nullable=False),
 )
 
 feed = Table(

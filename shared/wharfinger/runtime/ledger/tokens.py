@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.database import Database, Record
+from wharfinger.runtime.ledger.errors import LedgerError
 
 PREFIX = "whf_"
 """Of a secret, so that scanners of repositories find one that was committed."""
@@ -24,6 +25,13 @@ _COLUMNS = (
     "id, name, roles, namespaces, sources, made_by, made_at_us, expires_at_us, revoked_at_us, once"
 )
 _NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+# Two that are made at once wait for each other. No index holds names unique: ledgers of before may
+# have several tokens of a name, and expiry is no change of a row.
+_LOCK_NAME = "select pg_advisory_xact_lock(hashtextextended('token ' || $1, 0))"
+_NAMED = (
+    "select from token where name = $1 and revoked_at_us = 0 and not once "
+    f"and (expires_at_us = 0 or expires_at_us > {_NOW}) limit 1"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,12 @@ class Token:
     once: bool = False
 
 
-def _digest(secret: str) -> bytes:
+class TokenNameError(LedgerError):
+    """Another token of this name is valid: what their holders do would be recorded as done by
+    one."""
+
+
+def secret_digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
@@ -58,16 +71,24 @@ async def make_token(
     namespaces: Collection[str] = (),
     sources: Collection[str] = (),
     once: bool = False,
+    unique: bool = False,
 ) -> tuple[str, Token]:
-    """The secret, which is shown this once, and the token. `lifetime_s` 0: it does not expire."""
+    """The secret, which is shown this once, and the token. `lifetime_s` 0: it does not expire.
+    `unique`: no other valid token may have the name. TokenNameError: one has it."""
     secret = PREFIX + secrets.token_urlsafe(32)
     async with database.transaction() as transaction:
+        if unique:
+            await transaction.raw.execute(_LOCK_NAME, name)
+            if await transaction.raw.fetchrow(_NAMED, name) is not None:
+                raise TokenNameError(
+                    f"a token named {name} is valid already: revoke it, or choose another name"
+                )
         row = await transaction.raw.fetchrow(
             f"insert into token (sha256, {_COLUMNS}) "
             f"values ($1, $2, $3, $4, $5, $6, $7, {_NOW}, "
             f"case when $8::bigint = 0 then 0 else {_NOW} + $8::bigint * 1000000 end, 0, $9) "
             f"returning {_COLUMNS}",
-            _digest(secret),
+            secret_digest(secret),
             uuid4(),
             name,
             sorted(roles),
@@ -88,7 +109,7 @@ async def valid_token(database: Database, secret: str) -> Token | None:
         row = await raw.fetchrow(
             f"select {_COLUMNS} from token where sha256 = $1 and revoked_at_us = 0 and not once "
             f"and (expires_at_us = 0 or expires_at_us > {_NOW})",
-            _digest(secret),
+            secret_digest(secret),
         )
     return None if row is None else _token(row)
 
@@ -100,7 +121,7 @@ async def exchanged(database: Database, secret: str) -> Token | None:
             f"update token set revoked_at_us = {_NOW} where sha256 = $1 and once "
             f"and revoked_at_us = 0 and (expires_at_us = 0 or expires_at_us > {_NOW}) "
             f"returning {_COLUMNS}",
-            _digest(secret),
+            secret_digest(secret),
         )
     return None if row is None else _token(row)
 

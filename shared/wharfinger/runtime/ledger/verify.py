@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
 
-from wharfinger.events.streams import ACCESS, INTAKE
+from wharfinger.events.streams import ACCESS, CHAINS, INTAKE, ROWS
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.hashing import genesis
 from wharfinger.kernel.incarnations import Incarnations, id_of
@@ -44,8 +44,11 @@ from wharfinger.runtime.ledger.incarnations import WentBack, of_stream, read_wen
 from wharfinger.runtime.ledger.ledger import Ledger
 from wharfinger.runtime.ledger.snapshots import KEPT, snapshot_digest
 from wharfinger.runtime.ledger.streams_ahead import read_rebased, rounds_of
-from wharfinger.runtime.ledger.verify_access import WalkedAccess, verify_access
+from wharfinger.runtime.ledger.verify_access import verify_access
+from wharfinger.runtime.ledger.verify_chains import RememberedRecords, WalkedChain
 from wharfinger.runtime.ledger.verify_feed import verify_feed
+from wharfinger.runtime.ledger.verify_marks import RememberedMarks, verify_marks
+from wharfinger.runtime.ledger.verify_rows import verify_rows
 from wharfinger.runtime.memory import seldom_collect
 
 __all__ = ["FirstBad", "Remembered", "VerifyResult", "WalkedStream", "audit_verify"]
@@ -80,8 +83,8 @@ class WalkedStream:
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
     """`rows`: rounds, inputs, decisions and access records. `walked`: every stream, in order of
-    name, and among them the access records where there are some; nothing behind the first bad row
-    is vouched for."""
+    name, and among them the access records and row records where there are some; nothing behind the
+    first bad row is vouched for. `streams`: without the row records."""
 
     streams: int
     rounds: int
@@ -145,11 +148,13 @@ async def audit_verify(
     *,
     workers: int = 1,
     pool: Executor | None = None,
+    marks: RememberedMarks | None = None,
 ) -> VerifyResult:
     """Verify one stream or all with a prefix (all: also that no row belongs to none).
 
-    `remembered`: heads kept elsewhere; each must still be part of its stream. `pool`: processes
-    that share the work with each other, `workers` of them.
+    `remembered`: heads kept elsewhere; each must still be part of its stream. `marks`: rows kept
+    elsewhere that no chain covers. `pool`: processes that share the work with each other, `workers`
+    of them.
     """
     began = time.perf_counter()
     memories = sorted(remembered, key=lambda r: (r.head.stream, r.head.round))
@@ -158,16 +163,20 @@ async def audit_verify(
         streams = await _streams(raw, stream)
         walking = await _begin(raw, ledger.database, streams, workers, pool)
         # while the processes walk, where there are some
-        beside = await _look_beside(raw, streams, stream)
-        access = await _access(raw, stream, memories)
+        beside = await _look_beside(raw, streams, stream, marks or RememberedMarks())
+        access = await _chain(raw, ACCESS, verify_access, stream, memories)
+        rows = await _chain(raw, ROWS, verify_rows, stream, memories)
         walks = await walking
-        first_bad = await _first_bad(raw, streams, walks, beside, memories, stream, access)
+        first_bad = await _first_bad(raw, streams, walks, beside, memories, stream, (access, rows))
         history = await read_went_back(raw)
     walked = [WalkedStream(one.base, one.head, one.snapshots) for one in streams]
     if access is not None and access.head.seq:
         walked.append(WalkedStream(Head(ACCESS, 0, 0, first_hash(), 0), access.head, ()))
+    counted = len(walked)
+    if rows is not None and rows.head.seq:
+        walked.append(WalkedStream(Head(ROWS, 0, 0, b"", 0), rows.head, ()))
     return VerifyResult(
-        len(walked),
+        counted,
         sum(one.rounds for one in walks),
         sum(one.rows for one in walks) + (0 if access is None else access.head.seq),
         time.perf_counter() - began,
@@ -177,12 +186,18 @@ async def audit_verify(
     )
 
 
-async def _access(raw: Raw, wanted: str, memories: Sequence[Remembered]) -> WalkedAccess | None:
-    """None: they were not asked for."""
-    if not ACCESS.startswith(wanted):
+async def _chain(
+    raw: Raw,
+    chain: str,
+    walked: Callable[[Raw, RememberedRecords], Awaitable[WalkedChain]],
+    wanted: str,
+    memories: Sequence[Remembered],
+) -> WalkedChain | None:
+    """None: it was not asked for."""
+    if not chain.startswith(wanted):
         return None
-    return await verify_access(
-        raw, {m.head.seq: (m.head.hash, m.by) for m in memories if m.head.stream == ACCESS}
+    return await walked(
+        raw, {m.head.seq: (m.head.hash, m.by) for m in memories if m.head.stream == chain}
     )
 
 
@@ -355,15 +370,19 @@ def _walked(order: int, made: ChainWalk) -> _Walked:
 @dataclass(frozen=True, slots=True)
 class _Beside:
     """What was found beside the chains, by the small number of the stream; `stranger`: a row that
-    nothing leads to; `feed`: the first position that is not what the streams say."""
+    nothing leads to; `feed`: the first position that is not what the streams say; `marks`: the
+    first row outside of the chains that is wrong."""
 
     snapshots: Mapping[int, BadRow]
     taken: Mapping[int, BadRow]
     stranger: BadRow | None
     feed: BadRow | None
+    marks: BadRow | None
 
 
-async def _look_beside(raw: Raw, streams: Sequence[_VerifiedStream], wanted: str) -> _Beside:
+async def _look_beside(
+    raw: Raw, streams: Sequence[_VerifiedStream], wanted: str, marks: RememberedMarks
+) -> _Beside:
     snapshots: dict[int, BadRow] = {}
     for one in streams:
         try:
@@ -375,6 +394,7 @@ async def _look_beside(raw: Raw, streams: Sequence[_VerifiedStream], wanted: str
         await _taken(raw, streams),
         None if wanted else await _stranger(raw),
         None if wanted else await verify_feed(raw),
+        None if wanted else await verify_marks(raw, marks),
     )
 
 
@@ -385,20 +405,24 @@ async def _first_bad(
     beside: _Beside,
     memories: Sequence[Remembered],
     wanted: str,
-    access: WalkedAccess | None,
+    chains: Sequence[WalkedChain | None],
 ) -> FirstBad | None:
     """Stream by stream, so that the same history names the same row however many processes walked
     it."""
     by_stream: dict[str, list[_Walked]] = {}
     for walked in walks:
         by_stream.setdefault(walked.head.stream, []).append(walked)
+    remembered: dict[str, list[Remembered]] = {}
+    for memory in memories:
+        remembered.setdefault(memory.head.stream, []).append(memory)
     try:
         for one in streams:
             await _stream(raw, one, by_stream.get(one.head.stream, ()), beside)
-            await _remembered(raw, one, [m for m in memories if m.head.stream == one.head.stream])
-        # the access records are held against what is remembered by their own walk
-        _gone({ACCESS, *(one.head.stream for one in streams)}, memories, wanted)
-        for bad in (beside.stranger, beside.feed, access and access.bad):
+            await _remembered(raw, one, remembered.get(one.head.stream, ()))
+        # access records and row records are held against what is remembered by their own walks
+        _gone({*CHAINS, *(one.head.stream for one in streams)}, memories, wanted)
+        of_chains = (chain and chain.bad for chain in chains)
+        for bad in (beside.stranger, beside.feed, *of_chains, beside.marks):
             if bad is not None:
                 raise bad
     except BadRow as caught:
@@ -661,11 +685,12 @@ async def _remembered(raw: Raw, one: _VerifiedStream, memories: Sequence[Remembe
     """The earliest that does not fit: everything up to the one before it is what it was."""
     stream = one.head.stream
     on_record = dict(one.snapshots)
-    for memory in memories:
+    # of what was retired since, the base's own checkpoint speaks
+    held = [memory for memory in memories if memory.head.round >= one.base.round]
+    hashes = await _hashes_at(raw, one, {memory.head.round for memory in held})
+    for memory in held:
         head = memory.head
-        if head.round < one.base.round:
-            continue  # retired since: the base's own checkpoint speaks for it
-        found = await _hash_at(raw, one, head.round)
+        found = hashes.get(head.round)
         if found != head.hash:
             expected = f"{head.hash.hex()} ({memory.by})"
             missing = f"missing: the stream ends at round {one.head.round}"
@@ -690,13 +715,16 @@ async def _remembered(raw: Raw, one: _VerifiedStream, memories: Sequence[Remembe
                 )
 
 
-async def _hash_at(raw: Raw, one: _VerifiedStream, number: int) -> bytes | None:
-    if number == one.base.round:
-        return one.base.hash
-    row = await raw.fetchrow(
-        "select hash from round where stream = $1 and number = $2", one.id, number
+async def _hashes_at(raw: Raw, one: _VerifiedStream, numbers: Collection[int]) -> dict[int, bytes]:
+    """Of the rounds with these numbers, as far as they are there."""
+    if not numbers:
+        return {}
+    rows = await raw.fetch(
+        "select number, hash from round where stream = $1 and number = any($2::bigint[])",
+        one.id,
+        sorted(numbers),
     )
-    return None if row is None else row[0]
+    return {**dict(rows), one.base.round: one.base.hash}
 
 
 def _gone(streams: set[str], memories: Sequence[Remembered], wanted: str) -> None:

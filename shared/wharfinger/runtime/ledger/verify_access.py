@@ -3,66 +3,36 @@ before it, times in order, and the head what the last one says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 from wharfinger.events.streams import ACCESS
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.round import Head
 from wharfinger.runtime.ledger.access import COLUMNS, first_hash, next_hash, record_in
 from wharfinger.runtime.ledger.chain import BadRow, bad_row
 from wharfinger.runtime.ledger.database import Raw
-
-_AT_ONCE = 2000
-
-
-class WalkedAccess(NamedTuple):
-    """`head`: round and seq are both the seq of the last record; 0: there is none. `bad`: the first
-    row that is wrong."""
-
-    head: Head
-    bad: BadRow | None
+from wharfinger.runtime.ledger.verify_chains import (
+    AT_ONCE,
+    Link,
+    RememberedRecords,
+    WalkedChain,
+    followed,
+    reaches,
+)
 
 
-async def verify_access(raw: Raw, remembered: Mapping[int, tuple[bytes, str]]) -> WalkedAccess:
-    """`remembered`: seq -> the hash that a checkpoint has for it, and the checkpoint's name."""
+async def verify_access(raw: Raw, remembered: RememberedRecords) -> WalkedChain:
     head = Head(ACCESS, 0, 0, first_hash(), 0)
     try:
-        async for row in raw.cursor(
-            f"select {COLUMNS}, hash from access order by seq", prefetch=_AT_ONCE
+        async for *columns, found in raw.cursor(
+            f"select {COLUMNS}, hash from access order by seq", prefetch=AT_ONCE
         ):
-            head = _next(head, list(row), remembered)
+            record = record_in(columns)
+            link = Link(record.seq, record.at, next_hash(head.hash, record), found)
+            head = followed(head, link, "access", remembered)
         await _ended(raw, head)
-        for seq, (expected, by) in sorted(remembered.items()):
-            if seq > head.seq:
-                raise bad_row(
-                    ACCESS,
-                    seq,
-                    0,
-                    "checkpoint: hash",
-                    f"{expected.hex()} ({by})",
-                    f"missing: the records end at {head.seq}",
-                )
+        reaches(head, remembered)
     except BadRow as caught:
-        return WalkedAccess(head, caught)
-    return WalkedAccess(head, None)
-
-
-def _next(head: Head, row: list[object], remembered: Mapping[int, tuple[bytes, str]]) -> Head:
-    *columns, found = row
-    record = record_in(columns)
-    seq = head.seq + 1
-    if record.seq != seq:
-        raise bad_row(ACCESS, seq, 0, "access: seq", seq, record.seq)
-    if record.at < head.at:
-        raise bad_row(ACCESS, seq, 0, "access: time", f"at least {head.at}", record.at)
-    expected = next_hash(head.hash, record)
-    if found != expected:
-        raise bad_row(ACCESS, seq, 0, "access: hash", expected, found)
-    if seq in remembered and remembered[seq][0] != expected:
-        kept, by = remembered[seq]
-        raise bad_row(ACCESS, seq, 0, "checkpoint: hash", f"{kept.hex()} ({by})", expected)
-    return Head(ACCESS, seq, seq, expected, 0, record.at)
+        return WalkedChain(head, caught)
+    return WalkedChain(head, None)
 
 
 async def _ended(raw: Raw, last: Head) -> None:

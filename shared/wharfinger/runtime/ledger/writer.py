@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from wharfinger.domain.value import Value, canonical
@@ -54,13 +55,13 @@ def alone(stream: str) -> object:
 async def commit(
     database: Database,
     rounds: Sequence[Round],
-    events: Mapping[UUID, Event[Value]],
+    events: Mapping[Any, Event[Value]],
     group_of: Callable[[str], object] = alone,
     ahead_max_us: int | None = None,
     marks: Mapping[object, Sequence[Mark]] | None = None,
 ) -> CommitResult:
     """Write `rounds`, several of one stream in their order. `events`: the bodies their inputs refer
-    to.
+    to, under any keys.
 
     Streams with the same `group_of` are committed together or not at all: when one of them is
     fenced, all of them are. So the offset in the basis of any stream of a group says what all
@@ -77,7 +78,9 @@ async def commit(
     chains = _chains(rounds)
     if not chains:
         return CommitResult(frozenset(), frozenset(), {})
-    bodies = {stream: _event_rows(chain, events) for stream, chain in chains.items()}
+    # Streams may have different events of one id.
+    by_ref = {(event.id, event.sha256): event for event in events.values()}
+    bodies = {stream: _event_rows(chain, by_ref) for stream, chain in chains.items()}
     return await retried(
         lambda: _attempt(database, chains, bodies, group_of, ahead_max_us, marks or {})
     )
@@ -162,13 +165,15 @@ async def is_written(raw: Raw, stream: int, round_: Round) -> bool:
     return row is not None and bool(row[0] == round_.hash)
 
 
-def _event_rows(chain: Sequence[Round], events: Mapping[UUID, Event[Value]]) -> list[EventRow]:
+def _event_rows(
+    chain: Sequence[Round], events: Mapping[tuple[UUID, bytes], Event[Value]]
+) -> list[EventRow]:
     rows: list[EventRow] = []
     for round_ in chain:
         day = day_of(round_.at)
         for ref in round_.inputs:
-            event = events.get(ref.id)
-            if event is None or event.sha256 != ref.sha256:
+            event = events.get((ref.id, ref.sha256))
+            if event is None:
                 raise LedgerError(
                     f"{round_.stream}: round {round_.number} refers to event {ref.id}, "
                     "its body is missing"

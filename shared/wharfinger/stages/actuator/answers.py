@@ -18,6 +18,14 @@ DISRUPTION_BUDGET = "DisruptionBudget"
 """The cause that the server gives where a PodDisruptionBudget forbids an eviction."""
 
 
+FIELD_MANAGER = "FieldManagerConflict"
+"""The cause that the server gives where a field belongs to another manager. Its message names the
+manager and the field."""
+
+NAMESPACE_TERMINATING = "NamespaceTerminating"
+"""The cause that the server gives, with a 403, where the namespace of the object is being
+deleted."""
+
 SCHEDULING_GATES = "schedulingGates"
 """In the message of the conflict where a pod with scheduling gates is to be bound."""
 
@@ -75,6 +83,9 @@ _OF_VERB: dict[Verb, dict[int, Outcome]] = {
     "karmada": {404: Outcome.SUPERSEDED, 409: Outcome.SUPERSEDED},
     "ocm": {404: Outcome.SUPERSEDED, 409: Outcome.SUPERSEDED},
     "nodes": {404: Outcome.SUPERSEDED, 409: Outcome.CHANGED},
+    # 404: its namespace is not there, and may come.
+    "copy": {404: Outcome.BLOCKED, 409: Outcome.SUPERSEDED},
+    "templates": {},
 }
 
 
@@ -86,7 +97,20 @@ def outcome_of(verb: Verb, answer: ApiAnswer) -> Outcome:
         return Outcome.BLOCKED
     if answer.code == 409 and SCHEDULING_GATES in answer.message:
         return Outcome.BLOCKED
+    if answer.code == 403 and NAMESPACE_TERMINATING in answer.causes:
+        return Outcome.BLOCKED
+    if answer.code == 403 and _by_admission(answer.message):
+        return Outcome.REFUSED
+    if answer.code == 409 and FIELD_MANAGER in answer.causes:
+        return Outcome.REFUSED
     found = _OF_VERB[verb].get(answer.code) or _SAME.get(answer.code)
     if found is not None:
         return found
     return Outcome.REFUSED if 400 <= answer.code < 500 else Outcome.UNKNOWN
+
+
+def _by_admission(message: str) -> bool:
+    """Whether a 403 is about this object alone: a quota, a policy or a webhook refuses it. A right
+    that is missing is said as `... is forbidden: User "oslo" cannot create resource ...`."""
+    said = message.partition(" is forbidden: ")[2]
+    return message.startswith("admission webhook ") or (said != "" and not said.startswith("User "))

@@ -20,8 +20,15 @@ SECOND_US = 1_000_000
 FACT_S = 10.0
 """So long a fact may take after an answer; then the effect is looked at again."""
 
+ACCEPTED_S_MAX = 300.0
+"""The longest pause where each request is accepted and the object is as it was: a webhook of the
+cluster may undo it, or a field that the server does not know is dropped."""
+
 BLOCKED_S_MIN, BLOCKED_S_MAX = 5.0, 60.0
 UNKNOWN_S_MIN, UNKNOWN_S_MAX = 0.5, 30.0
+SLOWED_S_MAX = 60.0
+"""The longest pause that a server may ask for: a proxy may name a day."""
+
 REFUSED_S = 300.0
 """After this a refused effect is tried again: what refused it may have been changed."""
 
@@ -34,6 +41,8 @@ EVICTIONS_A_MINUTE = 10
 
 CHANGES_MAX = 5
 """An object that changes under us so many times in a row counts as refused."""
+
+_MAY_BE_DONE = (Outcome.SENT, Outcome.UNKNOWN)
 
 Key = tuple[str, EffectObject, str]
 
@@ -76,7 +85,7 @@ class Attempts:
     stopped: dict[str, Micros] = field(default_factory=dict)
     """Right -> until when nothing that needs it is sent, because it is missing."""
     evicted_at: list[Micros] = field(default_factory=list)
-    """When evictions of running pods were accepted, in the last minute."""
+    """When evictions of running pods were accepted, or may have been, in the last minute."""
 
     def due(self, effects: Iterable[T], at: Micros, evicted: Collection[str] = ()) -> list[T]:
         """Of the open effects those that may be sent now. What is not open any more is forgotten.
@@ -84,9 +93,14 @@ class Attempts:
         found = list(effects)
         self._forget({effect.key for effect in found})
         busy = {*evicted}
+        unknown: dict[str, Key] = {}
         for effect in found:
-            if effect.workload and self._sent(effect, at):
+            if not effect.workload or (made := self.made.get(effect.key)) is None:
+                continue
+            if made.outcome is Outcome.SENT and made.due > at:  # its fact may still come
                 busy.add(effect.workload)
+            elif made.outcome is Outcome.UNKNOWN:
+                unknown.setdefault(effect.workload, effect.key)
         self.evicted_at = [when for when in self.evicted_at if at - when < MINUTE_US]
         left = EVICTIONS_A_MINUTE - len(self.evicted_at)
         due: list[T] = []
@@ -97,15 +111,13 @@ class Attempts:
             if effect.workload:
                 if effect.workload in busy or left <= 0:
                     continue
+                # It may have been carried out: no other one of the workload before that is known.
+                if unknown.get(effect.workload, effect.key) != effect.key:
+                    continue
                 busy.add(effect.workload)
                 left -= 1
             due.append(effect)
         return due
-
-    def _sent(self, effect: Sendable, at: Micros) -> bool:
-        """Whether it was accepted and its fact may still come."""
-        made = self.made.get(effect.key)
-        return made is not None and made.outcome is Outcome.SENT and made.due > at
 
     def next_due(self, at: Micros) -> Micros | None:
         """When an effect that waits may be sent again."""
@@ -124,7 +136,8 @@ class Attempts:
             outcome = Outcome.REFUSED
         if outcome is Outcome.FORBIDDEN:
             self.stopped[effect.right] = at + int(FORBIDDEN_S * SECOND_US)
-        if effect.workload and outcome is Outcome.SENT:
+        counted = before is not None and before.outcome in _MAY_BE_DONE
+        if effect.workload and outcome in _MAY_BE_DONE and not counted:
             self.evicted_at.append(at)
         since = at if before is None else before.since
         due = at + int(_pause_s(outcome, count, answer.retry_after_s) * SECOND_US)
@@ -144,12 +157,16 @@ def _pause_s(outcome: Outcome, count: int, asked_s: float) -> float:
         case Outcome.BLOCKED:
             return asked_s or _doubled(BLOCKED_S_MIN, count, BLOCKED_S_MAX)
         case Outcome.SLOWED:
+            asked_s = min(asked_s, SLOWED_S_MAX)
             return max(asked_s, _doubled(UNKNOWN_S_MIN, count, UNKNOWN_S_MAX))
         case Outcome.UNKNOWN:
-            return _doubled(UNKNOWN_S_MIN, count, UNKNOWN_S_MAX)
+            asked_s = min(asked_s, UNKNOWN_S_MAX)
+            return max(asked_s, _doubled(UNKNOWN_S_MIN, count, UNKNOWN_S_MAX))
         case Outcome.REFUSED | Outcome.FORBIDDEN:
             return REFUSED_S
-        case Outcome.SENT | Outcome.REPEATED | Outcome.SUPERSEDED:
+        case Outcome.SENT:
+            return _doubled(FACT_S, count, ACCEPTED_S_MAX)
+        case Outcome.REPEATED | Outcome.SUPERSEDED:
             return FACT_S
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from wharfinger.domain.actuation import Verb
-from wharfinger.domain.ids import BindingName, ClusterName, NodeName, Remark, Word
+from wharfinger.domain.ids import BindingName, ClusterName, NodeName, PodUid, Remark, Word
 from wharfinger.domain.time import Micros
 from wharfinger.domain.value import Value
 
@@ -53,10 +53,14 @@ class Cause(Value, frozen=True):
         return f"{self.stream}:{self.seq}"
 
 
+_NODES, _NODES_AND_PODS = frozenset({"Node"}), frozenset({"Node", "Pod"})
+
+
 class Effect(Value, frozen=True):
     """`cause`: None for the end of a decision (a node that no decision closes any more). `target`:
     the node that a pod is bound to, as replica `ordinal` of `binding`. `workload`: of a pod that is
-    evicted, what it belongs to: one at a time is evicted of it. `reason`, `message`: of the
+    evicted, what it belongs to: one at a time is evicted of it. `preemptor`: uid of the waiting pod
+    for which it is evicted; "": for none. `reason`, `message`: of the
     condition PodScheduled of a pod that fits nowhere."""
 
     cluster: ClusterName
@@ -70,10 +74,16 @@ class Effect(Value, frozen=True):
     workload: str = ""
     reason: Word = ""
     message: Remark = ""
+    preemptor: PodUid = ""
 
     @property
     def verb(self) -> Verb:
         return VERB_OF[self.action]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The kinds whose facts must be fresh for it."""
+        return _NODES if self.object.kind == "Node" else _NODES_AND_PODS
 
     @property
     def right(self) -> str:

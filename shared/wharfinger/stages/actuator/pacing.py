@@ -1,6 +1,7 @@
 """How many requests to one cluster may be under way: additive increase, multiplicative decrease.
 
-One more for each second in which no answer asked for less, half as many after one that did. More at
+One more for each second in which no answer asked for less, half as many after one that did. Where
+the server names a pause, no request is begun in it. More at
 once is not faster: 8 binds under way reached 271 a second at an API server on two cores, 32 reached
 211, with six times the latency.
 """
@@ -15,16 +16,33 @@ from wharfinger.stages.actuator.answers import Outcome
 FIRST, LEAST, MOST = 16, 4, 64
 SECOND_US = 1_000_000
 
+PAUSE_S_MAX = 30.0
+"""The longest pause that is kept: a proxy may name a day."""
+
 
 @dataclass(slots=True)
 class Concurrency:
-    allowed: int = FIRST
-    changed_at: Micros = 0
+    """`paused_until`: before this no request is begun, because the server asked for it."""
 
-    def answered(self, outcome: Outcome, at: Micros) -> None:
-        """At most one change a second: answers that were under way together count once."""
-        if at - self.changed_at < SECOND_US:
-            return
-        less = outcome in (Outcome.SLOWED, Outcome.UNKNOWN)
-        self.allowed = max(LEAST, self.allowed // 2) if less else min(MOST, self.allowed + 1)
-        self.changed_at = at
+    allowed: int = FIRST
+    paused_until: Micros = 0
+    _halved_at: Micros = -SECOND_US
+    _raised_at: Micros = 0
+
+    def answered(self, outcome: Outcome, at: Micros, asked_s: float = 0.0) -> None:
+        """At most one change of each kind a second: answers that were under way together count
+        once. `asked_s`: the pause that the server asked for."""
+        if outcome in (Outcome.SLOWED, Outcome.UNKNOWN):
+            if asked_s > 0:
+                until = at + int(min(asked_s, PAUSE_S_MAX) * SECOND_US)
+                self.paused_until = max(self.paused_until, until)
+            if at - self._halved_at >= SECOND_US:
+                self.allowed = max(LEAST, self.allowed // 2)
+                self._halved_at = at
+            self._raised_at = at
+        elif at - self._raised_at >= SECOND_US:
+            self.allowed = min(MOST, self.allowed + 1)
+            self._raised_at = at
+
+    def paused(self, at: Micros) -> bool:
+        return at < self.paused_until

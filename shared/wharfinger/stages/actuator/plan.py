@@ -9,14 +9,14 @@ request that is repeated or lost changes nothing in it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from wharfinger.domain.actuation import CLOSED_BY, Verb, is_ours
 from wharfinger.domain.ids import PodUid
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.time import Micros
 from wharfinger.stages.actuator.effects import Effect, EffectObject
-from wharfinger.stages.actuator.state import EVICTED_US, ClusterWork, PlacedPod
+from wharfinger.stages.actuator.state import EVICTED_US, ClusterWork, PlacedPod, PreemptedPods
 
 GATED = "SchedulingGated"
 """Reason of the condition PodScheduled while a pod has scheduling gates: it cannot be bound."""
@@ -42,7 +42,14 @@ def open_effects(work: ClusterWork, verbs: Collection[Verb], at: Micros) -> list
     if "evict" in verbs:
         found += _removals(work, at)
         found += _evictions(work, at)
+        found += _preemptions(work, at)
     return sorted(found, key=_order)
+
+
+def on_fresh_facts(work: ClusterWork, effects: Iterable[Effect]) -> list[Effect]:
+    """Those that no broken watch is in the way of. That of services keeps no pod from being
+    bound."""
+    return [effect for effect in effects if not effect.needs & work.stale]
 
 
 def decided_at(work: ClusterWork, effect: Effect) -> Micros:
@@ -51,6 +58,9 @@ def decided_at(work: ClusterWork, effect: Effect) -> Micros:
     if effect.action == "bind-pod":
         placed = work.placements.get(uid)
         return 0 if placed is None else placed.at
+    if effect.preemptor:
+        preempted = work.preempted.get(effect.preemptor)
+        return 0 if preempted is None else preempted.at
     if effect.action == "evict-pod" and effect.cause is not None:
         return effect.cause.until_us - EVICTED_US
     return 0
@@ -168,12 +178,42 @@ def _evictions(work: ClusterWork, at: Micros) -> Iterator[Effect]:
         yield Effect(work.name, "evict-pod", _pod(pod), cause, workload=workload)
 
 
+def _preemptions(work: ClusterWork, at: Micros) -> Iterator[Effect]:
+    """Of pods that make room for another one, as long as that one waits without a place. They may
+    be replicas that stand. One that is to be evicted for another reason as well is evicted once."""
+    if not work.preempted:
+        return
+    waiting = {pod.uid: pod for pod in work.waiting_pods()}
+    found: dict[str, tuple[WaitingPod, PreemptedPods]] = {}
+    for uid, preempted in sorted(work.preempted.items()):
+        if uid in waiting and uid not in work.placements and at < preempted.cause.until_us:
+            found.update(dict.fromkeys(preempted.victims, (waiting[uid], preempted)))
+    for pod in work.running_pods():
+        if pod.uid not in found or pod.terminating:
+            continue
+        preemptor, preempted = found[pod.uid]
+        if pod.uid in work.evictions and pod.uid not in work.placements:
+            continue
+        yield Effect(
+            work.name,
+            "evict-pod",
+            _pod(pod),
+            preempted.cause,
+            priority=preemptor.priority,
+            workload=workload_of(pod),
+            preemptor=preemptor.uid,
+        )
+
+
 def evicted_workloads(work: ClusterWork) -> set[str]:
     """Those of which a pod that was to be evicted is terminating."""
+    victims = {uid for preempted in work.preempted.values() for uid in preempted.victims}
+    if not victims and not work.evictions:
+        return set()
     return {
         workload_of(pod)
-        for pod in (work.running_pods() if work.evictions else ())
-        if pod.terminating and pod.uid in work.evictions
+        for pod in work.running_pods()
+        if pod.terminating and (pod.uid in work.evictions or pod.uid in victims)
     }
 
 

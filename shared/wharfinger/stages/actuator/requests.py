@@ -28,6 +28,8 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON = "application/json"
+APPLY_PATCH = "application/apply-patch+yaml"
+"""Server-side apply. JSON is YAML, too."""
 
 READ_BEFORE = "(as read just before)"
 """Instead of a version that is not known yet, where a request is only shown."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from wharfinger.domain.cluster import FACTS_FRESH
+from wharfinger.domain.cluster import stale_kinds
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.time import Micros
 from wharfinger.events.assignments import (
@@ -19,7 +19,9 @@ from wharfinger.events.assignments import (
     Disrupting,
     NodeClosed,
     Placed,
+    PodsPreempted,
     PodsRemoved,
+    PreemptionOver,
     Released,
     UnplacedPods,
 )
@@ -39,6 +41,9 @@ EVICTED_US = 3_600_000_000
 
 UNPLACED_MAX = 10_000
 """Of so many pods that do not wait it is kept what was said of them."""
+
+RELEASED_MAX = 10_000
+"""Of so many pods it is kept where they had been placed."""
 
 LEFT_TO_OTHERS = ("", SCALED_DOWN, REQUIREMENTS_CHANGED)
 """Reasons of releases after which the workload's own controller removes pods: it chooses which, and
@@ -65,18 +70,29 @@ class UnplacedPod:
     cause: Cause
 
 
+@dataclass(frozen=True, slots=True)
+class PreemptedPods:
+    """Pods that are evicted while another one waits without a place. `at`: when that was decided,
+    or read."""
+
+    victims: tuple[str, ...]
+    cause: Cause
+    at: Micros = 0
+
+
 @dataclass(slots=True)
 class ClusterWork:
-    """`heard`: when the cluster was last heard of; 0: never. `fresh`: its facts are complete and
-    its watches unbroken. `closed`: node -> why it shall take nothing new. `ours`: nodes that a
+    """`heard`: when the cluster last answered; 0: never. `stale`: kinds whose watch has been
+    broken for too long. `closed`: node -> why it shall take nothing new. `ours`: nodes that a
     decision of this ledger has closed, as far as they were read. `removals`: uid of a
     finished pod -> why its object may go. `placements`: uid of a pod -> where it was placed.
     `evictions`: uid of a pod that was released from its node -> why. `unplaced`: uid of a pod that
-    fits nowhere -> why, as it was said last."""
+    fits nowhere -> why, as it was said last. `preempted`: uid of a pod that waits -> the pods that
+    are evicted for it."""
 
     name: str
     heard: Micros = 0
-    fresh: bool = True
+    stale: frozenset[str] = frozenset()
     nodes: NodeBuckets = field(default_factory=NodeBuckets)
     closed: dict[str, Cause] = field(default_factory=dict)
     ours: set[str] = field(default_factory=set)
@@ -84,6 +100,11 @@ class ClusterWork:
     placements: dict[str, PlacedPod] = field(default_factory=dict)
     evictions: dict[str, Cause] = field(default_factory=dict)
     unplaced: dict[str, UnplacedPod] = field(default_factory=dict)
+    preempted: dict[str, PreemptedPods] = field(default_factory=dict)
+    released: dict[str, PlacedPod] = field(default_factory=dict)
+    """Uid of a pod that is no replica any more -> where it had been placed, of the last
+    `RELEASED_MAX` of them: a pod that the kubelet did not admit is released before it is seen to
+    have failed."""
     _replicas: dict[tuple[str, int], str] = field(default_factory=dict)
     """Binding and ordinal -> uid of the pod that was placed as this replica."""
     _pods: dict[str, dict[str, Pod]] = field(default_factory=dict)
@@ -114,7 +135,7 @@ class ClusterWork:
     # --- facts
 
     def observe_cluster(self, told: ClusterObserved) -> None:
-        self.fresh = told.cluster.conditions.get(FACTS_FRESH) != "False"
+        self.stale = stale_kinds(told.cluster)
 
     def observe_nodes(self, told: NodesObserved) -> None:
         """A decision about a node ends with the node: a later one of the same name is another."""
@@ -152,6 +173,9 @@ class ClusterWork:
         for causes in (self.removals, self.evictions):
             for uid in [uid for uid, cause in causes.items() if cause.until_us <= at]:
                 del causes[uid]
+        self.preempted = {
+            uid: found for uid, found in self.preempted.items() if found.cause.until_us > at
+        }
 
     def release(self, stream: str, item: Released, at: Micros) -> None:
         """The pods of a release may still be there. `at`: when it was decided."""
@@ -182,6 +206,11 @@ class ClusterWork:
             case PodsRemoved(pods=uids, until_us=until):
                 for uid in uids:
                     self.removals[uid] = Cause(stream, item.seq, item.decision, until)
+            case PodsPreempted(preemptor=preemptor, victims=victims, until_us=until):
+                cause = Cause(stream, item.seq, item.decision, until)
+                self.preempted[preemptor] = PreemptedPods(victims, cause, at)
+            case PreemptionOver(preemptor=preemptor):
+                self.preempted.pop(preemptor, None)
             case UnplacedPods(pods=uids, message=message):
                 cause = Cause(stream, item.seq, item.decision)
                 for uid in uids:
@@ -206,6 +235,7 @@ class ClusterWork:
                 self._forget_replica(item.binding, ordinal)
                 self._replicas[item.binding, ordinal] = uid
                 self.unplaced.pop(uid, None)
+                self.preempted.pop(uid, None)
                 self.placements[uid] = PlacedPod(share.node, item.binding, ordinal, cause, at)
 
     def _unplace(self, item: Released) -> None:
@@ -215,5 +245,7 @@ class ClusterWork:
 
     def _forget_replica(self, binding: str, ordinal: int) -> None:
         uid = self._replicas.pop((binding, ordinal), None)
-        if uid is not None:
-            self.placements.pop(uid, None)
+        if uid is not None and (placed := self.placements.pop(uid, None)) is not None:
+            self.released[uid] = placed
+            if len(self.released) > RELEASED_MAX:
+                del self.released[next(iter(self.released))]

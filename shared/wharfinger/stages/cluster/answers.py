@@ -3,9 +3,11 @@ reasons and kube-scheduler's message."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from uuid import UUID
+
+import msgspec
 
 from wharfinger.domain.ids import PodUid
 from wharfinger.domain.reasons import ReplicaReason, ReplicasRefusal
@@ -109,6 +111,19 @@ def released_draft(
         short=dict(short or {}),
     )
     return Draft(data, binding, "released", cause)
+
+
+def released_in_place(
+    state: ClusterStageState,
+    binding: str,
+    shares: Iterable[NodeShare],
+    reason: str,
+    cause: UUID | None,
+) -> Draft:
+    """Drafts the release of replicas whose pods are gone or are to stay: without the uids, because
+    a release that names pods is an order to evict them."""
+    unnamed = tuple([msgspec.structs.replace(share, pods=()) for share in shares])
+    return released_draft(state, binding, unnamed, reason, cause)
 
 
 def placed(

@@ -11,7 +11,8 @@ Each round makes the progress that is possible then. The state is folded from de
 so the next owner of the stream continues where the last one stopped. After a rollback, moved
 replicas stay moved, and a replacement that came is a node like others. Pods that this plane did not
 place are not moved here: the provider drains them, and their node is kept until they are no longer
-reported.
+reported. In a joined cluster a replica is a pod that exists: it is released with its uid, which is
+the order to evict it, and its successor is placed when it is there (`pod_moves`).
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from wharfinger.events.proposals import DisruptionMethod
 from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.stages.cluster.claims import ended
 from wharfinger.stages.cluster.commands import DONE_WITHIN_US, REPLACED_WITHIN_US
+from wharfinger.stages.cluster.pod_moves import pods_released
 from wharfinger.stages.cluster.removals import removed_draft
 from wharfinger.stages.cluster.replica_moves import DisruptionAllowance, may_move, moved, place_for
-from wharfinger.stages.cluster.state import ClusterStageState, RunningCommand
+from wharfinger.stages.cluster.state import ClusterStageState, RunningCommand, places_pods
 from wharfinger.stages.pools import goes_with_node
 
 RELEASE_REASONS: Mapping[DisruptionMethod, str] = {
@@ -113,6 +115,8 @@ def _emptied(
     """
     running = state.running[command]
     reason = RELEASE_REASONS[running.decided.method]
+    if places_pods(state):
+        return (yield from pods_released(state, running, budgets, reason))
     targets = {
         (m.binding, m.ordinal): running.node_of(m.target)
         for m in running.decided.moves

@@ -17,6 +17,7 @@ from wharfinger.domain.node_pool import (
     POOL_LABEL,
     ZONE_LABEL,
 )
+from wharfinger.domain.pod_workload import controller_of
 from wharfinger.domain.reasons import ProposalRefusal
 from wharfinger.engine.disruption import methods
 from wharfinger.engine.disruption.cluster_snapshot import Command, DisruptionVerdict, PodMove
@@ -107,17 +108,25 @@ def _why_not(state: ClusterStageState, proposed: DisruptionProposed, at: Micros)
 
 
 def _extended(state: ClusterStageState, nodes: Sequence[str]) -> No | None:
-    """Refuses a command if a replica on its nodes cannot be moved atomically: extenders are
-    interested in it, so that placing it takes several rounds, or it is a pod that exists, in whose
-    place the cluster makes another one only after its end. None: there is no such replica."""
+    """Refuses a command if a replica on its nodes cannot be moved: extenders are interested in it,
+    so that placing it takes several rounds, or it is a pod that exists and pods may not be evicted
+    in this cluster, or no controller makes another one. None: there is no such replica."""
     for name in nodes:
+        bare = {
+            pod.uid for pod in state.book.pods.get(name, ()) if not any(controller_of(pod) or ())
+        }
         for (binding, ordinal), replica in sorted(
             state.book.on_node.get(name, {}).items(), key=lambda item: item[0]
         ):
-            if replica.pod:
+            if replica.pod and not state.book.evicts:
                 return (
                     "Protected",
-                    f"{binding} #{ordinal} on node {name} is a pod that cannot be placed ahead",
+                    f"{binding} #{ordinal} on node {name} is a pod, and none may be evicted here",
+                )
+            if replica.pod in bare:
+                return (
+                    "Protected",
+                    f"{binding} #{ordinal} on node {name} is a pod that nothing makes again",
                 )
             if extenders_of(state, state.book.held[binding]):
                 return (

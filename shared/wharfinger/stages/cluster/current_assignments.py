@@ -13,6 +13,7 @@ from wharfinger.events.assignments import (
     Disrupting,
     NodeClosed,
     Placed,
+    PodsPreempted,
     PodsRemoved,
     UnplacedPods,
 )
@@ -21,13 +22,13 @@ from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.step import decision_id
 from wharfinger.stages.cluster.state import ClusterStageState, RunningCommand, said_of_pods
 
-Standing = Placed | NodeClosed | Claimed | Disrupting | PodsRemoved | UnplacedPods
+Standing = Placed | NodeClosed | Claimed | Disrupting | PodsRemoved | UnplacedPods | PodsPreempted
 
 
 def current_items(state: ClusterStageState, seq: int) -> Iterator[Standing]:
     """Returns one item for every replica on a node, every open claim and command, every node closed
-    to new replicas, the removals of finished pods, and what was said of pods that fit nowhere.
-    `seq`: the number of the last decision in the stream."""
+    to new replicas, the removals of finished pods, what was said of pods that fit nowhere, and the
+    preemptions for them. `seq`: the number of the last decision in the stream."""
     return (item for _, item in current_items_at(state, seq))
 
 
@@ -35,7 +36,8 @@ def current_items_at(state: ClusterStageState, seq: int) -> Iterator[tuple[Micro
     """Yields the current assignments of the cluster as items, each with the time of its placement
     in microseconds, oldest first. Replicas of one binding with equal requirements and equal time
     form one item. Open node claims, nodes closed to new replicas, disruption commands,
-    removals of finished pods, and what was said of pods that fit nowhere come last, in this order.
+    removals of finished pods, what was said of pods that fit nowhere, and preemptions come last, in
+    this order.
     They have time 0, because the state does not hold their time.
 
     An item also has the number of its decision. The state does not hold which decision placed a
@@ -62,7 +64,7 @@ def current_items_at(state: ClusterStageState, seq: int) -> Iterator[tuple[Micro
     said: dict[tuple[str, str, str], list[PodUid]] = {}
     for what, pods in said_of_pods(state):
         said.setdefault((what.binding, what.reason, what.message), []).extend(pods)
-    number -= len(removals) + len(said)
+    number -= len(removals) + len(said) + len(state.preempting)
     for at, name, shares, requirements in placed:
         number += 1
         yield at, Placed(number, str(decision_id(state.stream, number)), name, shares, requirements)
@@ -98,6 +100,10 @@ def current_items_at(state: ClusterStageState, seq: int) -> Iterator[tuple[Micro
         number += 1
         decision = str(decision_id(state.stream, number))
         yield 0, UnplacedPods(number, decision, binding, tuple(pods), reason, message)
+    for uid, running in sorted(state.preempting.items()):
+        number += 1
+        decision = str(decision_id(state.stream, number))
+        yield 0, PodsPreempted(number, decision, uid, running.victims, running.until)
 
 
 def _still_there(running: RunningCommand) -> Iterator[str]:

@@ -31,6 +31,7 @@ from wharfinger.events.cluster_state import (
     WaitingPodsObserved,
 )
 from wharfinger.events.decisions import decided_by
+from wharfinger.events.effects import EffectsObserved
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.extenders import ExtenderAnswered
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
@@ -53,6 +54,7 @@ from wharfinger.stages.cluster import (
     no_execute,
     other_pods,
 )
+from wharfinger.stages.cluster.barred_nodes import bar_nodes, bars_end, follow_barred, take_answers
 from wharfinger.stages.cluster.claims import static_due
 from wharfinger.stages.cluster.command_progress import carry_out
 from wharfinger.stages.cluster.commands import answer_disruptions
@@ -72,6 +74,11 @@ from wharfinger.stages.cluster.no_execute import release_no_execute
 from wharfinger.stages.cluster.placing import settle
 from wharfinger.stages.cluster.plans import TRIAL, answer_plans, expectation
 from wharfinger.stages.cluster.pod_placing import follow_unplaced, given_back_next, settle_pods
+from wharfinger.stages.cluster.pod_preemption import (
+    follow_preemptions,
+    preemptions_due,
+    take_refused_evictions,
+)
 from wharfinger.stages.cluster.profile import ClusterProfile
 from wharfinger.stages.cluster.removals import answer_proposals, forget_proposal
 from wharfinger.stages.cluster.replica_moves import forget_motion, motion_due
@@ -144,6 +151,9 @@ class ClusterDecider:
                 take_objects(state, objects)
             case NodeLoadObserved() | HotValueObserved() as load if load.cluster == state.cluster:
                 take_load(state, load)
+            case EffectsObserved() as answered if answered.cluster == state.cluster:
+                take_answers(state, answered, event.id)
+                take_refused_evictions(state, answered, event.id)
             case PolicyApplied() | PolicyRemoved() as told:
                 take_policy(state, told)
             case AssignmentsDecided() as decided if decided.cluster == state.cluster:
@@ -224,8 +234,9 @@ class ClusterDecider:
         - Where waiting pods are placed, records since when those of assigned bindings fit nowhere.
         - Sets when nodes are requested next for waiting pods of other schedulers, and drops expired
           reservations for them.
-        - Drops what was said of pods that do not wait any more.
+        - Drops what was said of pods that do not wait any more, and the preemptions for them.
         - Drops the records of nodes that became smaller, because the round has examined them.
+        - Drops what nodes did not take in this round, and bars that ended long ago.
         - Drops decisions to remove finished pods that do not stand any more.
         - Drops all descheduling proposals if the round is finished, because it has answered them.
 
@@ -239,8 +250,10 @@ class ClusterDecider:
         looked = state.book.known and not state.gathers(state.at) and not state.unfinished
         if looked and not state.gathers_for_nodes(state.at):
             other_pods.looked(state, state.at)
+        follow_barred(state)
         if places_pods(state):
             follow_unplaced(state)
+            follow_preemptions(state)
             follow_said(state)
             # groups are looked at whenever their pods wait
             state.members.stirred.clear()
@@ -277,7 +290,7 @@ class ClusterDecider:
             return state.at
         dues = [claims.next_due(state), command_progress.next_due(state)]
         if places_pods(state):
-            dues.append(given_back_next(state))
+            dues += [given_back_next(state), bars_end(state), preemptions_due(state)]
         else:
             dues.append(no_execute.next_due(state))
         dues += [motion_due(state), static_due(state, state.at), other_pods.due(state)]
@@ -315,7 +328,8 @@ def _by_the_rules(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
     plan, the stage runs this function again. In a cluster that keeps its own scheduler, proposals
     are only answered, by refusals. In a joined cluster that this scheduler places, waiting pods are
     placed instead of replicas (`pod_placing`), its own controllers evict under taints, and of pods
-    that fit nowhere it is said why (`unplaced_pods`).
+    that fit nowhere it is said why (`unplaced_pods`). Before that nodes are barred that did not
+    take pods that were placed there (`barred_nodes`).
     """
     state.at = at
     state.tries.clear()
@@ -327,6 +341,7 @@ def _by_the_rules(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
     if state.book.known:
         if places_pods(state):
             yield from claims.follow_claims(state, at)
+            yield from bar_nodes(state, at)
             yield from settle_pods(state, at)
         else:
             yield from release_no_execute(state, at)

@@ -14,12 +14,16 @@ import msgspec
 from wharfinger.events.decisions import (
     DisruptionDecided,
     DisruptionEnded,
+    NodeBarred,
     NodeClaimEnded,
     NodeClaimRequested,
     NodeRemovalDecided,
     NodeShare,
     PodRemovalDecided,
     PodsUnplaced,
+    PreemptionDecided,
+    PreemptionEnded,
+    ReplicasAdopted,
     ReplicasNominated,
     ReplicasPlaced,
     ReplicasRefused,
@@ -29,9 +33,15 @@ from wharfinger.events.fanout import assignment_items
 from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.kernel.folds import DecisionFolds
 from wharfinger.stages.cluster import extenders, other_pods
+from wharfinger.stages.cluster.barred_nodes import fold_barred
 from wharfinger.stages.cluster.displaced import follow_displaced, follow_missing
 from wharfinger.stages.cluster.inputs import forget_causes
 from wharfinger.stages.cluster.move_cooldown import follow_moved
+from wharfinger.stages.cluster.pod_preemption import (
+    fold_preemption,
+    fold_preemption_ended,
+    not_awaited,
+)
 from wharfinger.stages.cluster.removals import forget_proposal
 from wharfinger.stages.cluster.replica_moves import set_in_motion
 from wharfinger.stages.cluster.state import (
@@ -59,12 +69,26 @@ def _take(state: ClusterStageState, decision: Decision, at: Micros) -> None:
 
 @FOLDS.of(ReplicasPlaced)
 def placed(state: ClusterStageState, data: ReplicasPlaced, decision: Decision, at: Micros) -> None:
+    _on_nodes(state, data, decision, at)
+    extenders.forget(state, data.binding)
+
+
+@FOLDS.of(ReplicasAdopted)
+def adopted(
+    state: ClusterStageState, data: ReplicasAdopted, decision: Decision, at: Micros
+) -> None:
+    _on_nodes(state, data, decision, at)
+
+
+def _on_nodes(
+    state: ClusterStageState, data: ReplicasPlaced | ReplicasAdopted, decision: Decision, at: Micros
+) -> None:
     book, binding, shares = state.book, data.binding, data.placed
     state.spent += _replicas(shares) - 1
     book.place(binding, shares, data.requirements, at)
+    not_awaited(state, shares)
     _follow_placed(state, decision, binding, shares, at)
     state.loads.came(binding, shares, at)
-    extenders.forget(state, binding)
     state.members.follow(binding, book.held.get(binding))
     follow_missing(state, binding)
 
@@ -170,9 +194,28 @@ def nominated(
     state.pools.claims[claim.claim] = msgspec.structs.replace(claim, replicas=replicas)
 
 
+@FOLDS.of(PreemptionDecided)
+def preempting(
+    state: ClusterStageState, data: PreemptionDecided, decision: Decision, at: Micros
+) -> None:
+    fold_preemption(state, data)
+
+
+@FOLDS.of(PreemptionEnded)
+def not_preempted(
+    state: ClusterStageState, data: PreemptionEnded, decision: Decision, at: Micros
+) -> None:
+    fold_preemption_ended(state, data)
+
+
 @FOLDS.of(PodsUnplaced)
 def unplaced(state: ClusterStageState, data: PodsUnplaced, decision: Decision, at: Micros) -> None:
     fold_unplaced(state, data, at)
+
+
+@FOLDS.of(NodeBarred)
+def barred(state: ClusterStageState, data: NodeBarred, decision: Decision, at: Micros) -> None:
+    fold_barred(state, data)
 
 
 # --- claims

@@ -7,7 +7,7 @@ pod counts as reported (`stages.cluster_snapshots.pods_of`). Closed nodes are ma
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -23,7 +23,10 @@ from wharfinger.stages.cluster_snapshots import pods_of, replica_pod, reserved_p
 
 
 def pictured(
-    state: ClusterStageState, promised_but_to: str | None = None, pods: Sequence[WaitingPod] = ()
+    state: ClusterStageState,
+    promised_but_to: str | None = None,
+    pods: Sequence[WaitingPod] = (),
+    present: Iterable[Pod] | None = None,
 ) -> Snapshot:
     """Builds the snapshot of the cluster for the scheduling plugins: nodes with their pods, objects
     such as volumes, the measured load, and the most frequent requests of the replicas assigned so
@@ -34,10 +37,12 @@ def pictured(
     left out, because the binding may use it, and so is room for pods of other schedulers with a
     lower priority. None: no reserved room is included. `pods`: the waiting pods that are placed as
     replicas of this binding; their priority counts, and no room is kept from them for themselves.
+    `present`: the pods on nodes; None: those of the occupancy.
     """
     book = state.book
     nodes = [_told(node, name in book.closed) for name, node in book.nodes.items()]
-    snapshot = Snapshot.of(nodes, (*pods_of(state.book), *_besides(state)), state.objects.all)
+    here = (*pods_of(book), *_besides(state)) if present is None else present
+    snapshot = Snapshot.of(nodes, here, state.objects.all)
     if promised_but_to is not None:
         for pod in _promised(state, promised_but_to, pods):
             snapshot.add(pod)

@@ -295,7 +295,7 @@ def room_kept(
     if floor is None:
         floor = _floor(state, bindings)
     kept = list(_kept(state, bindings, floor)) if state.nominated else []
-    if state.expected or state.book.waiting.nominated:
+    if state.expected or state.book.waiting.nominated or state.preempting:
         kept += _kept_for_others(state, floor, but)
     if state.running:
         kept += _kept_for_moves(state, floor, moving)

@@ -85,6 +85,10 @@ def in_need(state: ClusterStageState) -> list[WantedPods]:
     reserved: dict[ClassKey, int] = {}
     for room in expected_rooms(state):
         reserved[room.name] = reserved.get(room.name, 0) + room.count
+    for uid in state.preempting:
+        if (pod := state.book.waiting.pods.get(uid)) is not None:
+            key = pod.requirements.pod_key
+            reserved[key] = reserved.get(key, 0) + 1
     return others_in_need(state.book, state.pools, reserved)
 
 
@@ -129,14 +133,21 @@ def others_without_room(state: ClusterStageState, key: ClassKey) -> int:
 
 def reserved_rooms(state: ClusterStageState, floor: int | None = None) -> Iterator[ReservedRoom]:
     """Yields all room that is kept for waiting pods of other schedulers: by their schedulers, in
-    order of uid, then on new nodes. `floor`: only for pods of this priority or a higher one; None:
-    for all."""
+    order of uid, then on new nodes. Last comes the room that is made for waiting pods of this
+    scheduler by preemption, in order of uid. `floor`: only for pods of this priority or a higher
+    one; None: for all."""
     for uid, pod in sorted(state.book.waiting.nominated.items()):
         if _keeps_room(state, pod) and (floor is None or pod.priority >= floor):
             yield ReservedRoom(uid, pod.nominated, pod.requirements, pod.priority)
     for room in expected_rooms(state):
         if floor is None or room.priority >= floor:
             yield room
+    for uid, preemption in sorted(state.preempting.items()):
+        waits = state.book.waiting.pods.get(uid)
+        if waits is None or uid in state.book.replica_of or preemption.until <= state.at:
+            continue
+        if floor is None or waits.priority >= floor:
+            yield ReservedRoom(uid, preemption.node, waits.requirements, waits.priority)
 
 
 def _keeps_room(state: ClusterStageState, pod: WaitingPod) -> bool:

@@ -8,20 +8,21 @@ is the choice of the cluster's controllers.
 
 A pod belongs to the binding of its workload if the fleet has assigned that to this cluster, else to
 a binding of its own (`local_binding`). Its ordinal is its index in a StatefulSet or an indexed Job
-where that is free, else the lowest free one.
+where that is free, else the lowest free one. Pods that run already, or that others bound, become
+replicas without being placed (`adoption`).
 
 A pod that fits nowhere waits; nodes are requested for it as for pods of other schedulers
-(`other_pods`). After `UNPLACED_US` its replica is given back to the fleet, which makes the workload
-here smaller; a pod above the assigned number, such as the surge of a rollout, only waits. The pods
-of a group are placed when enough of them fit. Nothing is preempted for a waiting pod, and pods
-about which an extender has a say are not placed.
+(`other_pods`). After `ClusterProfile.unplaced_us` its replica is given back to the fleet, which
+makes the workload here smaller; a pod above the assigned number, such as the surge of a rollout,
+only waits. The pods of a group are placed when enough of them fit. Where running pods may be
+evicted, a pod that fits nowhere preempts others (`pod_preemption`). Pods about which an extender
+has a say are not placed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 
 import msgspec
 
@@ -29,6 +30,7 @@ from wharfinger.domain.ids import BindingName, PodUid
 from wharfinger.domain.node import WaitingPod
 from wharfinger.domain.reasons import ReplicasRefusal
 from wharfinger.domain.scheduler import DEFAULT_SCHEDULER
+from wharfinger.domain.workload import Requirements
 from wharfinger.engine.framework import extenders
 from wharfinger.engine.nodes.classes import PodClass
 from wharfinger.engine.nodes.fit import most_common
@@ -37,30 +39,27 @@ from wharfinger.engine.nodes.occupancy import shares_of
 from wharfinger.engine.nodes.place import Diagnosis, NodeChoice, PlacementContext, Placer
 from wharfinger.events.envelope import uuid_of
 from wharfinger.kernel.decider import Draft, Micros
+from wharfinger.stages.cluster.adoption import PODS_MAX, adopt_pods, free_ordinals, local_binding
 from wharfinger.stages.cluster.answers import (
     placed_draft,
     refused,
-    released_draft,
+    released_in_place,
     shares_on,
     unknown_load,
 )
+from wharfinger.stages.cluster.barred_nodes import barred_now, said_of_barred, without_barred
 from wharfinger.stages.cluster.explain import NAMED, explained
 from wharfinger.stages.cluster.group_members import Group, group_of
 from wharfinger.stages.cluster.node_search import charge, placer_for, profile_name, room_kept
+from wharfinger.stages.cluster.pod_preemption import end_preemptions, preempt, said_of_preemption
 from wharfinger.stages.cluster.provisioning import provision
-from wharfinger.stages.cluster.state import ClusterStageState
+from wharfinger.stages.cluster.state import ClusterStageState, may_provision
 
 POD_GONE, NODE_GONE, BOUND_ELSEWHERE = "PodGone", "NodeGone", "BoundElsewhere"
 """Reasons of a release."""
 
-UNPLACED_US: Micros = 20 * 1_000_000
-"""After this time the replica of a pod that fits nowhere is given back to the fleet."""
-
 KINDS_MAX = 500
 """Maximum number of kinds of pods that are placed as one batch."""
-
-PODS_MAX = 2_000
-"""Maximum number of pods in one decision, so that it fits into one message with their uids."""
 
 
 @dataclass(slots=True)
@@ -73,8 +72,11 @@ class AlikePods:
 
 
 def settle_pods(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
+    yield from end_preemptions(state, at)
+    elsewhere = frozenset([uid for uid in state.book.astray if uid in state.book.node_of])
     yield from _release_astray(state)
-    yield from _place_waiting(state)
+    yield from adopt_pods(state, elsewhere)
+    yield from _place_waiting(state, at)
     if state.exhausted:
         return
     if not state.gathers_for_nodes(at):
@@ -102,15 +104,9 @@ def _release_astray(state: ClusterStageState) -> Iterator[Draft]:
             if state.exhausted:
                 return
             part = sorted(ordinals)[start : start + PODS_MAX]
-            # without their uids: a release that names pods is an order to evict them
-            shares = tuple(
-                [
-                    msgspec.structs.replace(share, pods=())
-                    for share in shares_of(book.held[binding].placed, part)
-                ]
-            )
+            shares = shares_of(book.held[binding].placed, part)
             cause = uuid_of(book.held[binding].assignment)
-            yield released_draft(state, binding, shares, reason, cause)
+            yield released_in_place(state, binding, shares, reason, cause)
 
 
 def _why_released(state: ClusterStageState, uid: PodUid) -> str:
@@ -134,18 +130,12 @@ def waits_for_us(state: ClusterStageState, pod: WaitingPod) -> bool:
     )
 
 
-def local_binding(pod: WaitingPod, cluster: str) -> BindingName:
-    """Returns the name of the binding of a pod whose workload the fleet does not know:
-    `<namespace>/<name>-<kind>@<cluster>`."""
-    workload = pod.binding or f"{pod.requirements.traits.home}/{pod.name}-pod"
-    return f"{workload}@{cluster}"
-
-
 def binding_of(state: ClusterStageState, pod: WaitingPod) -> BindingName:
     """Returns the binding that the pod is a replica of."""
     if pod.binding and pod.binding in state.book.held:
         return pod.binding
-    return local_binding(pod, state.cluster)
+    workload = pod.binding or f"{pod.requirements.traits.home}/{pod.name}-pod"
+    return local_binding(workload, state.cluster)
 
 
 def pods_to_place(state: ClusterStageState) -> list[WaitingPod]:
@@ -156,24 +146,41 @@ def pods_to_place(state: ClusterStageState) -> list[WaitingPod]:
 
 
 def alike(state: ClusterStageState, pods: Sequence[WaitingPod]) -> list[AlikePods]:
-    """Groups pods of one priority by binding and requirements, in the order of the first of
-    each."""
-    found: dict[tuple[str, str], AlikePods] = {}
+    """Groups pods of one priority by binding and requirements, in the order of the first of each. A
+    pod for which others are evicted, or were in vain, is alone."""
+    found: dict[tuple[str, str, str], AlikePods] = {}
     for pod in pods:
         binding = binding_of(state, pod)
-        key = binding, pod.requirements.pod_key
+        alone = pod.uid in state.preempting or pod.uid in state.in_vain
+        key = binding, pod.requirements.pod_key, pod.uid if alone else ""
         if key not in found:
             found[key] = AlikePods(binding, state.book.class_of(pod.requirements))
         found[key].pods.append(pod)
     return list(found.values())
 
 
+def class_for(
+    state: ClusterStageState, binding: BindingName, requirements: Requirements
+) -> PodClass:
+    """Returns the class by which nodes are searched for such a pod: its own, or one that no barred
+    node is feasible for."""
+    return state.book.class_of(without_barred(state, binding, requirements))
+
+
+def searched_class(state: ClusterStageState, kind: AlikePods) -> PodClass:
+    """Returns the class by which nodes are searched for these pods."""
+    if not barred_now(state, kind.binding):
+        return kind.cls
+    return class_for(state, kind.binding, kind.cls.requirements)
+
+
 # --- placements
 
 
-def _place_waiting(state: ClusterStageState) -> Iterator[Draft]:
-    """Places the waiting pods, one priority after the other: first those that are placed one by
-    one, then the groups. A lower priority gets what is left."""
+def _place_waiting(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
+    """Places the waiting pods, one priority after the other: first those for which room is made,
+    then the others that are placed one by one, then the groups. Those that still have no place
+    preempt others. A lower priority gets what is left."""
     pods = pods_to_place(state)
     while pods and not state.exhausted:
         level = [pod for pod in pods if pod.priority == pods[0].priority]
@@ -185,11 +192,32 @@ def _place_waiting(state: ClusterStageState) -> Iterator[Draft]:
                 continue
             group = group_of(kind.cls)
             (single if group is None else groups.setdefault(group, [])).append(kind)
-        for start in range(0, len(single), KINDS_MAX):
-            yield from _place(state, _within(state, single[start : start + KINDS_MAX]))
+        for kind in single:
+            if kind.pods[0].uid in state.preempting:
+                yield from _place(state, _within(state, [kind]))
+        others = [kind for kind in single if kind.pods[0].uid not in state.book.replica_of]
+        others = [kind for kind in others if kind.pods[0].uid not in state.preempting]
+        for start in range(0, len(others), KINDS_MAX):
+            yield from _place(state, _within(state, others[start : start + KINDS_MAX]))
         for group, kinds in groups.items():
             if not state.exhausted:
                 yield from _place(state, kinds, _missing_of(state, group, kinds))
+        yield from _preempt(state, single, at)
+
+
+def _preempt(state: ClusterStageState, kinds: Sequence[AlikePods], at: Micros) -> Iterator[Draft]:
+    """Makes room for pods of these kinds that were not placed. Of each kind one pod after the
+    other, until there is no node for the next one."""
+    if not state.book.evicts:
+        return
+    for kind in kinds:
+        for pod in kind.pods:
+            if state.exhausted or pod.uid in state.book.replica_of:
+                continue
+            drafts = list(preempt(state, kind.binding, searched_class(state, kind), pod, at))
+            yield from drafts
+            if not drafts:
+                break
 
 
 def _within(state: ClusterStageState, kinds: Sequence[AlikePods]) -> list[AlikePods]:
@@ -238,11 +266,12 @@ def _planned(
     priority = kinds[0].pods[0].priority
     own = {kind.cls.requirements.pod_key for kind in kinds}
     own |= {pod.uid for kind in kinds for pod in kind.pods}
-    wants = [(kind.cls, len(kind.pods)) for kind in kinds]
+    wants = [(searched_class(state, kind), len(kind.pods)) for kind in kinds]
     with room_kept(state, floor=priority, but=own):
-        if wants == [(kinds[0].cls, 1)]:
-            ranked = placer.ranked(kinds[0].cls, NAMED + 1)
-            return [(ranked[:1], PlacementContext(placer.diagnose(kinds[0].cls), ranked))]
+        if len(wants) == 1 and wants[0][1] == 1:
+            cls = wants[0][0]
+            ranked = placer.ranked(cls, NAMED + 1)
+            return [(ranked[:1], PlacementContext(placer.diagnose(cls), ranked))]
         plans: list[tuple[list[NodeChoice], PlacementContext]] = []
         charged: list[tuple[PodClass, NodeChoice]] = []
         for (cls, _), (choices, seen) in zip(
@@ -270,27 +299,20 @@ def _placed(
 ) -> Draft:
     held = state.book.held.get(kind.binding)
     assignment = "" if held is None else held.assignment
-    ordinals = _ordinals(set() if held is None else set(held.placed), pods)
-    why = explained(seen.diagnosis, choices, seen.ranked[1:], unknown_load(state, placer))
+    taken = () if held is None else held.placed
+    ordinals = free_ordinals(taken, [pod.index for pod in pods])
+    note = " ".join(
+        [
+            said
+            for said in (unknown_load(state, placer), said_of_barred(state, kind.binding))
+            if said
+        ]
+    )
+    why = explained(seen.diagnosis, choices, seen.ranked[1:], note)
     shares = shares_on(choices, ordinals, [pod.uid for pod in pods])
     return placed_draft(
         state, kind.binding, shares, why, uuid_of(assignment), kind.cls.requirements
     )
-
-
-def _ordinals(taken: set[int], pods: Sequence[WaitingPod]) -> list[int]:
-    """Returns the ordinal of each pod: its own index if that is free, else the lowest free one."""
-    own = {pod.index for pod in pods if pod.index >= 0} - taken
-    free = (number for number in count() if number not in taken and number not in own)
-    left = set(own)
-    found: list[int] = []
-    for pod in pods:
-        if pod.index in left:
-            left.discard(pod.index)
-            found.append(pod.index)
-        else:
-            found.append(next(free))
-    return found
 
 
 # --- what is given back
@@ -298,12 +320,14 @@ def _ordinals(taken: set[int], pods: Sequence[WaitingPod]) -> list[int]:
 
 def _unplaced(state: ClusterStageState) -> dict[BindingName, list[WaitingPod]]:
     """Returns the waiting pods of assigned bindings that have no place, in the order of the queue.
-    Left out are those for whose requirements a node was requested."""
+    Left out are those for whose requirements a node was requested, and those for which others are
+    evicted."""
     asked = {key for claim in state.pools.claims.values() for key in claim.others}
     found: dict[BindingName, list[WaitingPod]] = {}
     for pod in pods_to_place(state):
         held = state.book.held.get(pod.binding)
-        if held is not None and held.desired and pod.requirements.pod_key not in asked:
+        waits = pod.requirements.pod_key not in asked and pod.uid not in state.preempting
+        if held is not None and held.desired and waits:
             found.setdefault(pod.binding, []).append(pod)
     return found
 
@@ -315,24 +339,34 @@ def follow_unplaced(state: ClusterStageState) -> None:
     state.unplaced = {uid: since.get(uid, state.at) for uid in uids}
 
 
+def _unplaced_after(state: ClusterStageState) -> Micros:
+    """Returns how long a pod fits nowhere before its replica is given back: where nodes can be
+    requested, not before that was due for it."""
+    if may_provision(state):
+        return max(state.unplaced_us, state.buying.longest_us)
+    return state.unplaced_us
+
+
 def given_back_next(state: ClusterStageState) -> Micros | None:
     """Returns when the replica of another waiting pod is given back; None: not without news."""
-    dues = [since + UNPLACED_US for since in state.unplaced.values()]
+    after = _unplaced_after(state)
+    dues = [since + after for since in state.unplaced.values()]
     return min((due for due in dues if due > state.at), default=None)
 
 
 def _give_back(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
-    """Gives the replicas of pods that have fitted nowhere for `UNPLACED_US` back to the fleet. Of a
+    """Gives the replicas of pods that have fitted nowhere for `unplaced_us` back to the fleet. Of a
     binding no more than it lacks: replicas that are wanted here and have no pod on a node."""
-    if not state.unplaced:
+    after = _unplaced_after(state)
+    if not state.unplaced and after:
         return
     for binding, pods in sorted(_unplaced(state).items()):
-        late = [p for p in pods if state.unplaced.get(p.uid, at) + UNPLACED_US <= at]
+        late = [p for p in pods if state.unplaced.get(p.uid, at) + after <= at]
         held = state.book.held[binding]
         count = min(len(late), held.counted_unbound)
         if count <= 0:
             continue
-        cls = state.book.class_of(late[0].requirements)
+        cls = class_for(state, binding, late[0].requirements)
         own = {late[0].requirements.pod_key, *(pod.uid for pod in late)}
         with room_kept(state, floor=late[0].priority, but=own):
             diagnosis = placer_for(state, cls.requirements.traits.scheduler).diagnose(cls)
@@ -365,7 +399,8 @@ def why_unplaced(state: ClusterStageState, pod: WaitingPod) -> WhyUnplaced:
     if traits.gates:
         gates = ", ".join(traits.gates)
         return WhyUnplaced(f"it waits for its scheduling gates: {gates}", "Gated")
-    cls = state.book.class_of(pod.requirements)
+    binding = binding_of(state, pod)
+    cls = class_for(state, binding, pod.requirements)
     if _has_extender(state, cls):
         sentence = "an extender has a say about it, and none is asked about waiting pods"
         return WhyUnplaced(sentence, "Extender")
@@ -375,6 +410,8 @@ def why_unplaced(state: ClusterStageState, pod: WaitingPod) -> WhyUnplaced:
         diagnosis = placer.diagnose(cls)
         if not placer.ranked(cls, 1):
             sentence = message(placer, cls)
+            for more in (said_of_barred(state, binding), said_of_preemption(state, pod.uid)):
+                sentence = f"{sentence} {more}" if more else sentence
             return WhyUnplaced(sentence, most_common(diagnosis.refused), diagnosis)
     group = group_of(cls)
     if group is None:

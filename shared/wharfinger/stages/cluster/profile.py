@@ -19,10 +19,14 @@ from wharfinger.engine.nodes.score import Strategy
 
 _TEXT = re.compile(
     r"cluster\(strategy=(?P<strategy>[a-z-]+)(?: window=(?P<idle>\d+)us/(?P<longest>\d+)us)?"
-    r"(?: buy=(?P<buy_idle>\d+)us/(?P<buy_longest>\d+)us)?(?: work=(?P<work>\d+))?\)"
+    r"(?: buy=(?P<buy_idle>\d+)us/(?P<buy_longest>\d+)us)?(?: work=(?P<work>\d+))?"
+    r"(?: unplaced=(?P<unplaced>\d+)us)?\)"
 )
 
 _LEAST: Strategy = "least-allocated"
+
+UNPLACED_US = 20 * 1_000_000
+"""Default of `ClusterProfile.unplaced_us`."""
 
 
 class Window(Value, frozen=True):
@@ -49,14 +53,16 @@ class ClusterProfile(Value, frozen=True):
     applies. `window`: replicas that arrive within this batch window are placed together. `buying`:
     nodes are requested together for the replicas that arrive within this batch window and fit on no
     node; placing does not wait for it. `work`: maximum number of replicas placed, released or
-    refused in one round, after which the next round is due at once; 0: no bound. Recorded profiles
-    without a setting have its default.
+    refused in one round, after which the next round is due at once; 0: no bound. `unplaced_us`:
+    where waiting pods are placed, the replica of a pod that has fitted nowhere for so long is given
+    back to the fleet; 0: at once. Recorded profiles without a setting have its default.
     """
 
     strategy: Strategy = _LEAST
     window: Window = IMMEDIATE
     buying: Window = IMMEDIATE
     work: int = 0
+    unplaced_us: int = UNPLACED_US
 
     @property
     def text(self) -> str:
@@ -66,7 +72,8 @@ class ClusterProfile(Value, frozen=True):
             if window != IMMEDIATE
         )
         work = f" work={self.work}" if self.work else ""
-        return f"cluster(strategy={self.strategy}{windows}{work})"
+        unplaced = "" if self.unplaced_us == UNPLACED_US else f" unplaced={self.unplaced_us}us"
+        return f"cluster(strategy={self.strategy}{windows}{work}{unplaced})"
 
     @classmethod
     def of(cls, text: str) -> Self:
@@ -87,7 +94,14 @@ class ClusterProfile(Value, frozen=True):
                 found.group("buy_idle", "buy_longest"),
             )
         )
-        return cls(strategy, window, buying, int(found["work"] or 0))
+        after = found["unplaced"]
+        return cls(
+            strategy,
+            window,
+            buying,
+            int(found["work"] or 0),
+            UNPLACED_US if after is None else int(after),
+        )
 
     @property
     def scheduler(self) -> Profile:

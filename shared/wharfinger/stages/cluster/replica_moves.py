@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from wharfinger.domain.cluster_objects import DisruptionBudget
+from wharfinger.domain.node import Pod
+from wharfinger.domain.scheduler import DEFAULT_SCHEDULER
 from wharfinger.engine.framework import budgets as pod_budgets
 from wharfinger.engine.nodes.columns import NodeRow
 from wharfinger.engine.nodes.fit import take_devices
@@ -24,8 +26,9 @@ from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.stages.cluster.answers import placed_draft, released_draft
 from wharfinger.stages.cluster.explain import NAMED, cut, explained
 from wharfinger.stages.cluster.node_search import charge, placer_of, room_kept
-from wharfinger.stages.cluster.state import ClusterStageState, Motion
+from wharfinger.stages.cluster.state import ClusterStageState, Motion, places_pods
 from wharfinger.stages.cluster_snapshots import pods_of, replica_pod
+from wharfinger.stages.pools import goes_with_node
 
 SEEN_WITHIN_US: Micros = 900 * 1_000_000
 UNSEEN_US: Micros = 30 * 1_000_000
@@ -73,7 +76,7 @@ def place_for(
     held = state.book.held[binding]
     replica = held.placed[ordinal]
     placer = placer_of(state, binding)
-    with room_kept(state, binding, moving=(binding, ordinal)), _lifted(state, replica):
+    with room_kept(state, binding, moving=(binding, ordinal)), lifted(state, replica):
         looked_at = placer.diagnose(held.cls)
         ranked = placer.ranked(held.cls, len(state.book.table.rows)) if looked_at.feasible else []
         found = [
@@ -91,7 +94,7 @@ def place_for(
 
 
 @contextmanager
-def _lifted(state: ClusterStageState, replica: Replica) -> Iterator[None]:
+def lifted(state: ClusterStageState, replica: Replica) -> Iterator[None]:
     """Frees the resources of `replica` on its node while the `with` block runs, and takes these
     resources again at the end of the block. Does nothing if the node is not known. No event or
     decision may be folded inside the block."""
@@ -151,6 +154,10 @@ class DisruptionAllowance:
             for ordinal, motion in sorted(of_binding.items()):
                 if motion.until > state.at and _is_at(held, ordinal, motion.node):
                     self.go(state, binding, ordinal)
+        for pod in leaving_pods(state) if self._budgets else ():
+            for budget in self._budgets:
+                if pod_budgets.covers(budget, pod):
+                    self._left[(budget.namespace, budget.name)] -= 1
 
     def forbid(self, state: ClusterStageState, binding: str, ordinal: int) -> str:
         """Returns the first budget that forbids to disrupt this replica now, as `namespace/name`;
@@ -170,6 +177,19 @@ class DisruptionAllowance:
         held = state.book.held[binding]
         pod = replica_pod(held.priority, binding, ordinal, held.placed[ordinal])
         return [budget for budget in self._budgets if pod_budgets.covers(budget, pod)]
+
+
+def leaving_pods(state: ClusterStageState) -> Iterator[Pod]:
+    """Yields the pods of our scheduler that were released from nodes of running commands, to be
+    evicted, and are still there."""
+    book = state.book
+    ours = book.scheduler or DEFAULT_SCHEDULER
+    for running in state.running.values() if places_pods(state) else ():
+        for node in running.decided.nodes:
+            for pod in book.pods.get(node.name, ()):
+                scheduler = pod.requirements.traits.scheduler or DEFAULT_SCHEDULER
+                if pod.uid not in book.replica_of and scheduler == ours and not goes_with_node(pod):
+                    yield pod
 
 
 def set_in_motion(

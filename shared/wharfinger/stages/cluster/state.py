@@ -66,7 +66,7 @@ from wharfinger.kernel.incarnations import Incarnations
 from wharfinger.stages.cluster.group_members import Group, Members
 from wharfinger.stages.cluster.loads import Loads
 from wharfinger.stages.cluster.objects import Objects
-from wharfinger.stages.cluster.profile import IMMEDIATE, ClusterProfile, Window
+from wharfinger.stages.cluster.profile import IMMEDIATE, UNPLACED_US, ClusterProfile, Window
 from wharfinger.stages.cluster.profiles import Profiles
 from wharfinger.stages.extender_calls import ExtenderCall
 from wharfinger.stages.pools import (
@@ -158,6 +158,51 @@ class SaidUnplaced(Value, frozen=True):
     looked_us: Micros
 
 
+class FailedPlacement(Value, frozen=True):
+    """That a node did not take pods of a binding. `event`: the first fact that says so. `pods`:
+    those that were not bound, and wait on."""
+
+    event: EventId
+    reason: Word
+    message: Remark
+    pods: tuple[PodUid, ...]
+
+
+class RunningPreemption(Value, frozen=True, array_like=True):
+    """Pods (`victims`, their uids) that are evicted from `node` so that a waiting pod of `binding`
+    fits there, until `until`."""
+
+    binding: BindingName
+    node: NodeName
+    victims: tuple[PodUid, ...]
+    until: Micros
+
+
+class FailedPreemption(Value, frozen=True, array_like=True):
+    """Why a waiting pod did not get the room that was made for it. Before `retry` nothing else is
+    preempted for it."""
+
+    message: Remark
+    retry: Micros
+
+
+class RefusedEviction(Value, frozen=True):
+    """What the API server said against an eviction. `event`: the fact that says so."""
+
+    event: EventId
+    message: Remark
+
+
+class BarredNode(Value, frozen=True):
+    """A node on which no pod of a binding is placed until `until_us`. `failures`: how often in a
+    row it did not take one; the rest as the last of them said."""
+
+    failures: int
+    until_us: Micros
+    reason: Word
+    message: Remark
+
+
 class Shrunk(Value, frozen=True):
     """A node that has less of `resources` than before, while it holds replicas. `event`: the latest
     event that showed it."""
@@ -175,10 +220,11 @@ class ClusterStageState:
     replicas. `requested`: open plans, by id of the event. `on_behalf`: proposal of a plan -> the
     commitment that is the cause of its answer; both are in one round, so it is never stored.
 
-    `window`, `buying`, `work_max`: settings. `unfinished`: the last round reached its bound of
-    work; the rest is due at once. `gathering`: arrival times of the first and the last assignment
-    in the open batch windows; None: both are closed. `groups`: pod group -> time since when it is
-    incomplete. `nominated`: binding -> its nominations. `members`: the bindings of each pod group.
+    `window`, `buying`, `work_max`, `unplaced_us`: settings. `unfinished`: the last round reached
+    its bound of work; the rest is due at once. `gathering`: arrival times of the first and the last
+    assignment in the open batch windows; None: both are closed. `groups`: pod group -> time since
+    when it is incomplete. `nominated`: binding -> its nominations. `members`: the bindings of each
+    pod group.
     `demand`: past device requests. `extending`: binding -> extender calls for its next replica.
 
     `policies`: pools, overlays and instance types. `pools`: facts about the pools of this cluster.
@@ -192,10 +238,15 @@ class ClusterStageState:
     were not examined yet. `displaced`: binding -> its missing replicas that had a node before.
     `unplaced`: uid of a waiting pod of an assigned binding that fits on no node -> since when.
     `said`: uid of a waiting pod -> what was said of its having no node.
+    `barred`: workload -> node that took no pod of it -> until when none is placed there.
+    `preempting`: uid of a waiting pod -> the pods that are evicted for it. `in_vain`: uid of a
+    waiting pod -> its preemption that failed last.
     `named`: number of names given to claims and commands.
     `incarnations`: each time the ledger lost its last decisions.
 
-    Never stored: `at`, time of the round; `spent`: replicas placed, released or refused in the
+    Never stored: `at`, time of the round; `failed`: (binding, node) -> what this round took in
+    about pods that the node did not take; `refused_evictions`: the same of waiting pods for which
+    others were to be evicted; `spent`: replicas placed, released or refused in the
     round; `tries`: binding -> how often it tried to preempt in the round; `open_asks`: open
     extender calls, each built once; `besides`: in a reduced state (`focus`), yields (binding,
     ordinal, replica) for replicas that are charged to nodes without being recorded.
@@ -210,6 +261,7 @@ class ClusterStageState:
     window: Window = IMMEDIATE
     buying: Window = IMMEDIATE
     work_max: int = 0
+    unplaced_us: Micros = UNPLACED_US
     seen: dict[str, int] = field(default_factory=dict)
     proposals: dict[str, NodeRemovalProposed] = field(default_factory=dict)
     causes: dict[str, str] = field(default_factory=dict)
@@ -235,12 +287,17 @@ class ClusterStageState:
     displaced: dict[str, tuple[DisplacedReplicas, ...]] = field(default_factory=dict)
     unplaced: dict[PodUid, Micros] = field(default_factory=dict)
     said: dict[PodUid, SaidUnplaced] = field(default_factory=dict)
+    barred: dict[BindingName, dict[NodeName, BarredNode]] = field(default_factory=dict)
+    preempting: dict[PodUid, RunningPreemption] = field(default_factory=dict)
+    in_vain: dict[PodUid, FailedPreemption] = field(default_factory=dict)
     named: int = 0
     unfinished: bool = False
     incarnations: Incarnations = ()
     members: Members = field(default_factory=Members)
     demand: ClusterDemand = field(default_factory=ClusterDemand)
     at: Micros = 0
+    failed: dict[tuple[BindingName, NodeName], FailedPlacement] = field(default_factory=dict)
+    refused_evictions: dict[PodUid, RefusedEviction] = field(default_factory=dict)
     spent: int = 0
     tries: dict[str, int] = field(default_factory=dict)
     open_asks: dict[str, ExtenderCall] = field(default_factory=dict)
@@ -287,6 +344,7 @@ def empty_state(
         profile.window,
         profile.buying,
         profile.work,
+        profile.unplaced_us,
     )
 
 
@@ -317,6 +375,7 @@ class _BucketTerms(Value, frozen=True, array_like=True):
     bucket: int
     places: Places
     scheduler: PolicyName
+    evicts: bool = False
 
 
 class _Nodes(Value, frozen=True):
@@ -448,6 +507,9 @@ class _Upkeep(Value, frozen=True):
     displaced: dict[BindingName, tuple[DisplacedReplicas, ...]] = {}
     unplaced: dict[PodUid, Micros] = {}
     said: tuple[_SaidOfPods, ...] = ()
+    barred: dict[BindingName, dict[NodeName, BarredNode]] = {}
+    preempting: dict[PodUid, RunningPreemption] = {}
+    in_vain: dict[PodUid, FailedPreemption] = {}
 
 
 class _FactVersions(Value, frozen=True):
@@ -587,6 +649,9 @@ def _upkeep(state: ClusterStageState) -> _Upkeep:
         state.displaced,
         state.unplaced,
         tuple([_SaidOfPods(said, tuple(pods)) for said, pods in said_of_pods(state)]),
+        state.barred,
+        state.preempting,
+        state.in_vain,
     )
 
 
@@ -673,12 +738,13 @@ def load_apart(empty: ClusterStageState, sections: Mapping[str, bytes]) -> Apart
     the occupancy.
 
     Returns None if the reduced state would not suffice: the snapshot has observed or waiting pods,
-    NoExecute taints, incoming buckets, nodes that became smaller, or an incomplete set of nodes.
+    NoExecute taints, incoming buckets, nodes that became smaller or are barred, or an
+    incomplete set of nodes.
     """
     bindings = _load_facts(empty, sections)
     book = empty.book
     occupied = book.pods or bindings.pods or book.waiting.pods or book.taint_since or book.incoming
-    if occupied or empty.shrunk or not book.known:
+    if occupied or empty.shrunk or empty.barred or not book.known:
         return None
     return Apart(empty, bindings.held, bindings.classes)
 
@@ -698,12 +764,10 @@ def _load_facts(state: ClusterStageState, sections: Mapping[str, bytes]) -> _Bin
         (nodes.bucket_count, nodes.buckets, nodes.terms),
         (nodes.incoming_count, nodes.incoming, nodes.incoming_terms),
     ):
-        terms = {of.bucket: (of.places, of.scheduler) for of in saved_terms}
+        terms = {of.bucket: (of.places, of.scheduler, of.evicts) for of in saved_terms}
         for bucket, said in buckets:
-            places, scheduler = terms.get(bucket, AS_ASSIGNED)
-            book.observe_nodes(
-                NodesObserved(state.cluster, bucket, count, said, places, scheduler), 0
-            )
+            of_bucket = terms.get(bucket, AS_ASSIGNED)
+            book.observe_nodes(NodesObserved(state.cluster, bucket, count, said, *of_bucket), 0)
     loads_written(state, list(book.nodes))
     for name in nodes.closed:
         book.close(name)
@@ -784,6 +848,8 @@ def _load_pools(state: ClusterStageState, sections: Mapping[str, bytes]) -> None
     state.shrunk, state.displaced = dict(told.shrunk), dict(told.displaced)
     state.unplaced = dict(told.unplaced)
     state.said = {uid: of.said for of in told.said for uid in of.pods}
+    state.barred = {binding: dict(nodes) for binding, nodes in told.barred.items()}
+    state.preempting, state.in_vain = dict(told.preempting), dict(told.in_vain)
 
 
 def objects_changed(state: ClusterStageState) -> None:

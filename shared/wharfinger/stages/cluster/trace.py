@@ -10,7 +10,7 @@ refused node, the same functions are called with changed inputs until it is feas
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import get_args
 
 import msgspec
@@ -28,9 +28,10 @@ from wharfinger.engine.nodes.fit import take_devices
 from wharfinger.engine.nodes.profile_rules import reason_for
 from wharfinger.events.decisions import NodesDecision
 from wharfinger.rules.changes import ChangeSet, size
+from wharfinger.stages.cluster.barred_nodes import barred_now, why_barred, without_barred
 from wharfinger.stages.cluster.framework_view import pictured, wanted_pod
 from wharfinger.stages.cluster.node_search import placer_for, profile_name, room_kept
-from wharfinger.stages.cluster.state import ClusterStageState
+from wharfinger.stages.cluster.state import BarredNode, ClusterStageState
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def trace(state: ClusterStageState, data: NodesDecision) -> NodesTrace | None:
     scheduler = profile_name(state, cls.requirements.traits.scheduler)
     framework = state.profiles.framework(scheduler)
     outcome = framework.run(pictured(state, data.binding, waiting), wanted)
-    own = {pod.uid for pod in waiting} | ({cls.requirements.pod_key} if waiting else set())
+    own = {key for pod in waiting for key in (pod.uid, pod.requirements.pod_key)}
     floor = wanted.priority if waiting else None
     with room_kept(state, data.binding, floor=floor, but=own):
         found = [
@@ -120,6 +121,11 @@ def trace(state: ClusterStageState, data: NodesDecision) -> NodesTrace | None:
             for name, row in sorted(state.book.table.rows.items())
         ]
         ranked = placer_for(state, scheduler).ranked(cls, len(found))
+    barred = barred_now(state, data.binding) if waiting else {}
+    found = [
+        _as_barred(node, barred[node.name]) if node.refused and node.name in barred else node
+        for node in found
+    ]
     ranks = {choice.row.name: at for at, choice in enumerate(ranked)}
     asked = cls.requirements
     found.sort(key=lambda n: (bool(n.refused), ranks.get(n.name, 0), _distance(n, asked), n.name))
@@ -137,8 +143,15 @@ def _asked(
     if not waiting:
         held = state.book.held[data.binding]
         return held.cls, wanted_pod(held, data.binding), ()
-    pod = msgspec.structs.replace(waiting[0].on(""), binding=data.binding)
-    return state.book.class_of(pod.requirements), pod, waiting
+    searched = without_barred(state, data.binding, waiting[0].requirements)
+    pod = msgspec.structs.replace(waiting[0].on(""), binding=data.binding, requirements=searched)
+    return state.book.class_of(searched), pod, waiting
+
+
+def _as_barred(node: NodeTrace, bar: BarredNode) -> NodeTrace:
+    """A barred node is excluded like one that the affinity of the pod does not match; the real
+    reason is shown. No change of node or pod would make it feasible."""
+    return replace(node, said={"Barred": (why_barred(bar),)}, ways=())
 
 
 def _node(

@@ -18,14 +18,9 @@ from wharfinger.domain.ids import PodUid
 from wharfinger.events.decisions import PodsUnplaced
 from wharfinger.events.envelope import uuid_of
 from wharfinger.kernel.decider import Draft, Micros
+from wharfinger.stages.cluster.adoption import PODS_MAX
 from wharfinger.stages.cluster.explain import cut, explained
-from wharfinger.stages.cluster.pod_placing import (
-    PODS_MAX,
-    AlikePods,
-    alike,
-    pods_to_place,
-    why_unplaced,
-)
+from wharfinger.stages.cluster.pod_placing import AlikePods, alike, pods_to_place, why_unplaced
 from wharfinger.stages.cluster.state import ClusterStageState, SaidUnplaced
 
 AGAIN_US: Micros = 60 * 1_000_000

@@ -5,8 +5,9 @@ short wait, so that a burst of changes becomes one fact. A due fact is sent only
 bytes differ from those sent last; data that the domain value leaves out (heartbeats, times of
 conditions, addresses of pods) causes no fact.
 
-Nothing is sent before nodes and pods have both been listed completely. Facts of another kind are
-sent only after that kind has been listed. A broken watch never removes objects: only a complete
+Nothing is sent before nodes and pods have both been listed completely, except that the rights to
+list them are missing (`unlisted`). Facts of another kind are sent only after that kind has been
+listed. A broken watch never removes objects: only a complete
 list or a watched deletion does.
 
 Images on nodes are in facts of their own, by image, at most every five minutes: they are most of a
@@ -28,10 +29,11 @@ from typing import cast
 
 import msgspec
 
-from wharfinger.domain.cluster import FACTS_FRESH, Cluster
+from wharfinger.domain.cluster import FACTS_FRESH, MAY_READ, Cluster, Places, kinds_not_readable
 from wharfinger.domain.cluster_objects import ClusterObject
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.quota import Quota
+from wharfinger.domain.taints import Taint
 from wharfinger.domain.time import Micros
 from wharfinger.domain.value import canonical, stable_hash
 from wharfinger.events.accepted import Accepted, Fact, accepted
@@ -76,6 +78,9 @@ COMPLETE = "FactsComplete"
 REPLACED = "Replaced"
 """Conditions of a cluster, as in Kubernetes `True` or `False`: whether its watches are unbroken,
 whether every object could be read, whether another cluster answers under its name."""
+
+NOT_READ = Taint("wharfinger.io/not-read", "NoSchedule")
+"""Of a cluster that is known only because it refuses to be read: nothing is assigned to it."""
 
 QUOTA = "ResourceQuota"
 
@@ -140,13 +145,17 @@ class ObservedCluster:
         self._version = 0
         self._listed: set[str] = set()
         self._unreadable: dict[tuple[str, str], str] = {}
+        self._listed_before = False
         for fact in known:
             self._remember(fact)
 
     def _remember(self, fact: Fact) -> None:
         """Creates the entry of a fact that an earlier collector sent. After the first complete list
         the entry is compared, and emptied if its objects no longer exist."""
-        if isinstance(fact, NodesObserved):
+        if isinstance(fact, ClusterObserved):
+            self._cluster = msgspec.structs.replace(self._cluster, zones=fact.cluster.zones)
+        elif isinstance(fact, NodesObserved):
+            self._listed_before = True
             self._buckets = max(self._buckets, fact.buckets)
         elif isinstance(fact, NodeImagesObserved):
             self._image_buckets = max(self._image_buckets, fact.buckets)
@@ -204,18 +213,18 @@ class ObservedCluster:
         return tuple(sorted({z for n in self._nodes.values() if (z := n.labels.get(ZONE))}))
 
     def observe_cluster(self, cluster: Cluster, at: Micros) -> None:
-        """Replaces the cluster's own facts. The present values of the conditions `FactsFresh` and
-        `FactsComplete` are kept."""
+        """Replaces the cluster's own facts. The present values of the conditions `FactsFresh...`,
+        `FactsComplete` and `MayRead...` are kept."""
         kept = {
             name: value
             for name, value in self._cluster.conditions.items()
-            if name in (FRESH, COMPLETE)
+            if name == COMPLETE or name.startswith((FRESH, MAY_READ))
         }
         changed = msgspec.structs.replace(cluster, conditions={**cluster.conditions, **kept})
         if changed != self._cluster or not self._sent.get(self._cluster.name):
             before, self._cluster = self._cluster, changed
             self._due.mark(_CLUSTER, at)
-            if (before.places, before.scheduler) != (changed.places, changed.scheduler):
+            if _terms(before) != _terms(changed):
                 for bucket in range(self._buckets if "nodes" in self._listed else 0):
                     self._due.mark(("nodes", str(bucket)), at)
 
@@ -435,6 +444,25 @@ class ObservedCluster:
         """Returns the fact about the cluster itself, also if nothing has changed."""
         return self._sighted(accepted(ClusterObserved(self._cluster)))
 
+    def unlisted(self, at: Micros) -> list[Sighted]:
+        """Returns the fact about a cluster that refuses to show its nodes or pods, if it has
+        changed. A cluster that was never listed has the taint `NOT_READ` in it; of any other its
+        zones stay as they are in the ledger. Returns an empty list if both have been listed, or if
+        no right is missing and nothing of this was returned before."""
+        name = self._cluster.name
+        if self.complete or not (kinds_not_readable(self._cluster) or name in self._sent):
+            return []
+        cluster = self._cluster
+        if not self._listed_before:
+            cluster = msgspec.structs.replace(cluster, taints=(NOT_READ,))
+        fact = accepted(ClusterObserved(cluster))
+        body = canonical(fact.data)
+        if self._sent.get(fact.key) == body:
+            return []
+        self._sent[fact.key] = body
+        self._due.mark(_CLUSTER, at)  # once it is listed, without the taint
+        return [self._sighted(fact)]
+
     def unsent(self, facts: Iterable[Sighted], at: Micros) -> None:
         """Marks facts that were not accepted as due again."""
         for sighted in facts:
@@ -460,12 +488,7 @@ class ObservedCluster:
                 members = self._members.get(int(bucket), {})
                 nodes = tuple([members[node] for node in sorted(members)])
                 return NodesObserved(
-                    name,
-                    int(bucket),
-                    self._buckets,
-                    nodes,
-                    self._cluster.places,
-                    self._cluster.scheduler,
+                    name, int(bucket), self._buckets, nodes, *_terms(self._cluster)
                 )
             case ("images", bucket):
                 return NodeImagesObserved(
@@ -555,6 +578,11 @@ def _urgent(node: Node) -> tuple[object, ...]:
     """Returns the properties of a node whose change is sent at once, because they forbid new pods:
     ready, unschedulable, taints."""
     return node.ready, node.unschedulable, node.taints
+
+
+def _terms(cluster: Cluster) -> tuple[Places, str, bool]:
+    """What is said of a cluster with its nodes."""
+    return cluster.places, cluster.scheduler, cluster.evicts
 
 
 SENT_IN_ORDER = ("cluster", "nodes", "images", "objects", "pods", "waiting", "quotas", "finished")

@@ -32,6 +32,29 @@ Named = tuple[Eviction, tuple[str, ...]]
 
 SECOND: Micros = 1_000_000
 
+NEEDED = frozenset(
+    (
+        # what runs where, and what may be evicted
+        "Node",
+        "Pod",
+        "PodDisruptionBudget",
+        # which nodes a pod may run on: affinity over namespaces, volumes, devices
+        "Namespace",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "StorageClass",
+        "CSINode",
+        "CSIDriver",
+        "CSIStorageCapacity",
+        "DeviceClass",
+        "ResourceSlice",
+        "ResourceClaim",
+    )
+)
+"""Kinds whose facts must be fresh before a pod is moved. The others that a collector watches
+(`runtime.kube.watched`) rank nodes or size new ones: with old facts of them a proposal is less
+good, and no pod loses its place."""
+
 ShardOf = Callable[[str], int]
 """The fleet shard that owns a binding: the partition function of `wharfinger.bindings`."""
 
@@ -71,8 +94,8 @@ class ClusterFacts:
     `empty`: empty node of a pool -> since when it is empty. `parts`: binding with several
     components -> component -> its replicas here. `finished`: its finished pods. `heard`: when the
     cluster last reported.
-    `lease_s`: duration of its lease in seconds; None: it has no lease. `fresh`: False: a watch of
-    its collector is broken.
+    `lease_s`: duration of its lease in seconds; None: it has no lease. `stale`: kinds of `NEEDED`
+    whose watch has been broken for too long, in order of name.
     """
 
     taints: dict[Taint, Sighting] = field(default_factory=dict)
@@ -89,7 +112,7 @@ class ClusterFacts:
     finished: FinishedPods = field(default_factory=FinishedPods)
     heard: Micros = 0
     lease_s: int | None = None
-    fresh: bool = True
+    stale: tuple[str, ...] = ()
 
     def holds_something(self, node: str) -> bool:
         return node in self.book.on_node or node in self.book.pods
@@ -191,7 +214,7 @@ class DeschedulerState:
         replicas; empty if the state may be used.
 
         There are four such cases. The cluster is unknown. A fleet stream marked the cluster as
-        silent. A watch of its collector has been broken for too long (`FactsFresh=False`). The
+        silent. A watch of its collector of a kind in `NEEDED` has been broken for too long. The
         cluster has a lease and has reported nothing for `stale_after_s` seconds, even if the lease
         has not expired. A cluster without a lease reports only changes, so its state never becomes
         too old.
@@ -201,8 +224,8 @@ class DeschedulerState:
             return f"nothing is known of cluster {name}"
         if cluster.silenced:
             return f"cluster {name} is silent"
-        if not cluster.fresh:
-            return f"the facts of cluster {name} are not fresh"
+        if cluster.stale:
+            return f"the facts of cluster {name} are not fresh: {', '.join(cluster.stale)}"
         if (until := self.fresh_until(cluster)) is not None and at >= until:
             return f"cluster {name} has said nothing for {(at - cluster.heard) // SECOND} s"
         return ""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from wharfinger.domain.cluster import FACTS_FRESH
+from wharfinger.domain.cluster import stale_kinds
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.value import Value
 from wharfinger.events.assignments import (
@@ -58,6 +58,7 @@ from wharfinger.stages.descheduler import (
 )
 from wharfinger.stages.descheduler.disruption import Looking
 from wharfinger.stages.descheduler.facts import (
+    NEEDED,
     SECOND,
     ClusterFacts,
     DeschedulerState,
@@ -100,7 +101,7 @@ class DeschedulerObserver:
             case ClusterObserved(cluster):
                 known = state.cluster(cluster.name)
                 known.lease_s = cluster.lease_s
-                known.fresh = cluster.conditions.get(FACTS_FRESH) != "False"
+                known.stale = tuple(sorted(stale_kinds(cluster) & NEEDED))
                 self._heard(state, cluster.name, False, at)
                 taints.fold_cluster(state, cluster, sighting)
             case FleetHeard(heard=heard):

@@ -17,7 +17,9 @@ from wharfinger.events.assignments import (
     Disrupting,
     NodeClosed,
     Placed,
+    PodsPreempted,
     PodsRemoved,
+    PreemptionOver,
     Recovered,
     Refused,
     Released,
@@ -84,7 +86,7 @@ def fold_item(
         case PodsRemoved(pods=uids, until_us=until):
             cluster.finished.removal_decided(uids, until)
             return
-        case Assigned() | Refused() | UnplacedPods():
+        case Assigned() | Refused() | UnplacedPods() | PodsPreempted() | PreemptionOver():
             return
         case Placed() if not cluster.pool_of:
             return

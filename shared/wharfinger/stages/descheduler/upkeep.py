@@ -16,6 +16,9 @@ from wharfinger.stages.descheduler.proposal_causes import ProposalCause
 OURS: Sequence[str] = ("unhealthy", "unschedulable", "replaced")
 """The kinds of causes that these rules raise."""
 
+BY_REPORTS: Sequence[str] = (*OURS, "node-removal")
+"""The kinds of causes that follow from what a cluster reported last."""
+
 PAUSE_MAX: Micros = 3600 * SECOND
 
 
@@ -38,9 +41,9 @@ def waits(state: DeschedulerState, cause: ProposalCause, at: Micros) -> bool:
       doubles with each proposal, up to one hour.
 
     The first and the third case are only for causes of the kinds `unhealthy`, `unschedulable` and
-    `replaced`, the second only for `unhealthy` and `eviction`.
+    `replaced`, the first also for `node-removal`; the second only for `unhealthy` and `eviction`.
     """
-    if cause.kind in OURS and state.held(cause.cluster, at):
+    if cause.kind in BY_REPORTS and state.held(cause.cluster, at):
         return True
     if cause.kind in ("unhealthy", "eviction") and cause.target in state.upkeep.careful:
         facts = state.bindings.get(cause.target)

@@ -6,8 +6,8 @@ they are deducted from the totals and from the count of their own class, and no 
 remaining totals. Replicas that wait for new nodes are not deducted, because they use those nodes;
 until the nodes exist, they reduce what the pools can still create.
 
-Where no nodes are reported, the summary of an agent is used. It includes what ran when it was made,
-so only replicas assigned after it are deducted.
+Where no nodes are reported, the summary of an agent is used. It includes some of the assigned
+replicas already, so only the others are deducted (`summary_contents`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import msgspec
 
 from wharfinger.domain.binding import Component
 from wharfinger.domain.cluster import ResourceSummary
+from wharfinger.domain.ids import StreamName
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.resources import DEVICE_MILLI, saturated
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.estimators.nodes import sets_beside
 from wharfinger.engine.estimators.quotas import asked_of
 from wharfinger.engine.estimators.summary import sets_by_summary
+from wharfinger.engine.estimators.trial import TrialPlacement
 from wharfinger.engine.fleet.displacement import Displaced, Proportions
 from wharfinger.engine.fleet.estimate import (
     Demand,
@@ -39,18 +41,23 @@ from wharfinger.engine.nodes.columns import PODS, clamped
 from wharfinger.engine.nodes.count import COUNT_MAX, Counter
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.events.assignments import (
+    Assigned,
     AssignmentItem,
     AssignmentsDecided,
     Claimed,
     ClaimEnded,
     Disrupted,
     Disrupting,
+    Placed,
+    Refused,
+    Released,
 )
 from wharfinger.events.capacity import CapacityEstimated, DeviceTotals
 from wharfinger.events.cluster_state import PodsObserved, QuotasObserved
 from wharfinger.events.streams import FLEET, cluster_stream
 from wharfinger.stages.estimator.provisioning import Made, Makers, covered
 from wharfinger.stages.estimator.quotas import ClusterQuotas
+from wharfinger.stages.estimator.summary_contents import SummaryContents
 from wharfinger.stages.pools import PoolFacts, PoolPolicies
 
 Classes = Mapping[str, Requirements]
@@ -116,13 +123,14 @@ class ClusterEstimate:
         self.demands = demands or KnownDemands()
         self.book = Occupancy()
         self.counter = Counter(self.book.table)
+        self.trial = TrialPlacement(self.book.table)
         self.summary: ResourceSummary | None = None
         self.quotas = ClusterQuotas()
         self.pools = PoolFacts()
         self.makers = Makers()
         self.accounted_through: dict[str, int] = {}
         self.published: CapacityEstimated | None = None
-        self._contained: dict[str, int] = {}
+        self._contents = SummaryContents()
         self._compiled: tuple[int, list[PodClass]] = (-1, [])
         self._totals = _Totals(self.book)
 
@@ -130,7 +138,7 @@ class ClusterEstimate:
 
     def summarise(self, summary: ResourceSummary | None) -> None:
         self.summary = summary
-        self._contained = dict(self.book.unbound)
+        self._contents.summarise(summary, self.book.unbound)
 
     def observe_pods(self, pods: PodsObserved) -> bool:
         before = self.book.pods.get(pods.node, ())
@@ -155,14 +163,20 @@ class ClusterEstimate:
         for item in decided.items:
             if item.seq > last:
                 highest = max(highest, item.seq)
-                self._take(item, at)
+                self._take(decided.stream, item, at)
         if highest == last:
             return False
         self.accounted_through[decided.stream] = highest
         return True
 
-    def _take(self, item: AssignmentItem, at: int) -> None:
-        self.book.take(item, at)
+    def _take(self, stream: StreamName, item: AssignmentItem, at: int) -> None:
+        if self.book.bucket_count == 0 and isinstance(item, Assigned | Placed | Refused | Released):
+            before = self.book.unbound_of(item.binding)
+            self.book.take(item, at)
+            after = self.book.unbound_of(item.binding)
+            self._contents.change(stream, item.seq, before, after)
+        else:
+            self.book.take(item, at)
         if isinstance(item, Claimed | ClaimEnded | Disrupting | Disrupted):
             self.pools.take(self.book, item, at)
 
@@ -241,8 +255,10 @@ class ClusterEstimate:
                 [self.book.class_of(r) for r in asking.classes.values()],
             )
             self.counter.keep(self._compiled[1])
+            self.trial.keep(self._compiled[1])
         compiled = self._compiled[1]
         book = self.book
+        fitting = self.trial.lowered(self.counter.count())
         nodes, free, devices = self._totals.read()
         waiting = self._unbound()
         unbound = [(cls, n) for cls, _ in book.unbound_classes() if (n := waiting[cls.key]) > 0]
@@ -251,9 +267,9 @@ class ClusterEstimate:
                 for code, amount in cls.amounts:
                     free[code] -= n * amount
                 _deduct_devices(book, devices, cls, n)
-            counts, unplaced = self._bounded(compiled, waiting, free, devices, unbound)
+            counts, unplaced = self._bounded(compiled, fitting, waiting, free, devices, unbound)
         else:
-            counts, unplaced = self.counter.count(), {}
+            counts, unplaced = fitting, {}
         classes = {cls.key: n for cls, n in zip(compiled, counts, strict=True)}
         named, totals = self._named(free), _device_totals(book, devices)
         room = room_of_count(named, totals)
@@ -273,16 +289,17 @@ class ClusterEstimate:
     def _bounded(
         self,
         compiled: list[PodClass],
+        fitting: Sequence[int],
         unbound: Mapping[str, int],
         free: list[int],
         devices: dict[int, _Devices],
         pending: Sequence[tuple[PodClass, int]],
     ) -> tuple[list[int], dict[str, int]]:
-        """Computes the estimate of each class: (replicas that fit, summed over the nodes) minus
-        (pending replicas of the same class), but at most what the free totals of the cluster allow.
+        """Computes the estimate of each class: (replicas that fit on the nodes) minus (pending
+        replicas of the same class), but at most what the free totals of the cluster allow.
         A pending replica is assigned to the cluster and has no node.
 
-        - `compiled`: the classes.
+        - `compiled`: the classes. `fitting`: replicas of each that fit on the nodes.
         - `unbound`: class key -> number of its pending replicas.
         - `free`: the free total of each resource, in the order of the resource columns. `devices`:
           device group -> free devices of one model. From both, the requests of all pending replicas
@@ -297,18 +314,16 @@ class ClusterEstimate:
         be 1 too high.
         """
         pods_limited = not self.book.table.pods_unlimited
-        demand_of_class, shares = self.demands.of, self.demands.proportions.of
+        demand_of_class, proportions = self.demands.of, self.demands.proportions
         demands = [(cls.key, demand_of_class(cls), n) for cls, n in pending]
         bounded: list[int] = []
         unplaced: dict[str, int] = {}
-        for cls, n in zip(compiled, self.counter.count(), strict=True):
+        for cls, n in zip(compiled, fitting, strict=True):
             n -= unbound.get(cls.key, 0)
             least = n
             if n > 0:
                 wanted, taken = demand_of_class(cls), Displaced()
-                for key, demand, times in demands:
-                    if key != cls.key:
-                        taken.add_share(shares(cls.key, wanted, key, demand), times)
+                taken.add_classes(cls.key, wanted, demands, proportions)
                 least = max(0, n - taken.places(len(self.book.table.rows)))
             if n > 0:
                 for code, amount in cls.amounts:
@@ -349,7 +364,7 @@ class ClusterEstimate:
         }
         assumed: dict[str, Component] = {}
         for cls, n in self.book.unbound_classes():
-            n -= self._contained.get(cls.key, 0)
+            n -= self._contents.included.get(cls.key, 0)
             if n > 0:
                 assumed[cls.key] = Component(cls.key, n, cls.requirements)
                 for name, amount in asked_of(cls.requirements).items():
@@ -376,7 +391,7 @@ class ClusterEstimate:
             nodes=0,
             free=free,
             classes=classes,
-            accounted_through=dict(self.accounted_through),
+            accounted_through=self._contents.through_both(self.accounted_through),
             grades=summary.grades,
         )
 

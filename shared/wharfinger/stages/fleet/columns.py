@@ -170,6 +170,13 @@ class Rooms:
                 self.odd.pop(position, None)
         return True
 
+    def write(self, position: int, cluster: ClusterState) -> bool:
+        """Write the amounts of one cluster after a new count. Return False where an amount is too
+        large for arrays."""
+        self._write(position, cluster)
+        self.stale.pop(position, None)
+        return position not in self.odd
+
     def _write(self, position: int, cluster: ClusterState) -> None:
         room = cluster.room
         self.odd.pop(position, None)
@@ -277,7 +284,7 @@ def counted(
     if column.plain:
         column.values = np.array([c.estimate(class_key, demand, claim) for c in order], np.int64)
         return column
-    column.ceilings = np.array([_within(c.ceiling(class_key, demand)) for c in order], np.int64)
+    column.ceilings = np.array([within(c.ceiling(class_key, demand)) for c in order], np.int64)
     column.values = rooms.fit(demand, column.ceilings, None)
     _ask_the_odd(column, class_key, order, rooms)
     return column
@@ -352,7 +359,7 @@ def recount_array(
             at = np.concatenate(taken)
             values[at] = rooms.fit(demand, ceilings, at)
         again_at = list(touched)
-        new = [_within(order[position].ceiling(class_key, demand)) for position in again_at]
+        new = [within(order[position].ceiling(class_key, demand)) for position in again_at]
         if len(again_at) < MANY:
             for position, ceiling in zip(again_at, new, strict=True):
                 ceilings[position] = ceiling
@@ -374,7 +381,7 @@ def _ask_the_odd(
         column.values[position] = order[position].estimate(class_key, column.demand)
 
 
-def _within(ceiling: int) -> int:
+def within(ceiling: int) -> int:
     """Limit a ceiling to the range -SAFE..SAFE, so that array arithmetic cannot overflow; NO_BOUND
     stays. Values that large make no difference to a decision."""
     return ceiling if ceiling == NO_BOUND else max(-SAFE, min(SAFE, ceiling))

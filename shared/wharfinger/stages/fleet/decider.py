@@ -28,7 +28,7 @@ the running replicas where they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Self
 from uuid import UUID
@@ -43,9 +43,9 @@ from wharfinger.events.decisions import BindingReleased, ScheduleAnswer
 from wharfinger.events.envelope import Event, uuid_of
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.plans import PlanRequested
-from wharfinger.events.promises import room_body
+from wharfinger.events.promises import plan_answer_body, room_body
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
-from wharfinger.events.room import RoomTaken
+from wharfinger.events.room import RoomItem, RoomTaken
 from wharfinger.events.streams import FLEET
 from wharfinger.kernel.decider import Decision, Draft, Micros
 from wharfinger.kernel.incarnations import incarnation_text
@@ -62,8 +62,9 @@ from wharfinger.stages.fleet.failover import (
     watch_leases,
 )
 from wharfinger.stages.fleet.fold import fold_decision, fold_input
-from wharfinger.stages.fleet.plans import answer_plans, expectation
-from wharfinger.stages.fleet.promised import promised_in
+from wharfinger.stages.fleet.joint_plans import next_joint
+from wharfinger.stages.fleet.plans import answer_plans, expectation, room_of, settle_plan
+from wharfinger.stages.fleet.promised import plan_answers_in, promised_in
 from wharfinger.stages.fleet.queue import answer_requests, retry
 from wharfinger.stages.fleet.rebalancing import objection
 from wharfinger.stages.fleet.relocate import relocation
@@ -158,10 +159,19 @@ class FleetDecider:
         return self.ranges > 1
 
     def peer_events(self, state: FleetState, round_: Round) -> list[Event[Value]]:
-        return [
-            decode(room_body(taken, incarnation_text(state.incarnations, taken.through)))
+        told = [
+            room_body(taken, incarnation_text(state.incarnations, taken.through))
             for taken in promised_in(round_)
         ]
+        told += [
+            plan_answer_body(answer, incarnation_text(state.incarnations, answer.through))
+            for answer in plan_answers_in(round_)
+        ]
+        return [decode(body) for body in told]
+
+    def held_back(self, state: FleetState) -> Sequence[Event[Value]]:
+        """As `kernel.decider.HoldsBack`."""
+        return state.joint.releasable()
 
     def outdated(self, state: FleetState) -> int:
         return state.versions.refused
@@ -169,13 +179,22 @@ class FleetDecider:
     def decide(self, state: FleetState, at: Micros) -> Iterator[Draft]:
         self._share(state)
         made = 0
+        if state.joint.promised is not None:
+            for draft in settle_plan(state, self._by_the_rules):
+                made += 1
+                yield draft
+            self._end_round(state, made)
+            return
         for draft in self._by_the_rules(
             state, at, self._bindings_max(state), patience_us=self.patience_s * SECOND
         ):
             made += 1
             yield draft
         if not self._is_full(state, made):
-            for draft in answer_plans(state, at, self._by_the_rules, self.profile):
+            whole = made < self._round_limit
+            for draft in answer_plans(
+                state, at, self._by_the_rules, self.profile, may_promise=whole
+            ):
                 made += 1
                 yield draft
         self._end_round(state, made)
@@ -212,6 +231,14 @@ class FleetDecider:
         runs on a copy; nothing is decided on `state`."""
         self._share(state)
         return expectation(state, request, at, self._by_the_rules, self.profile)
+
+    def room_of(
+        self, state: FleetState, request: PlanRequested, at: Micros
+    ) -> tuple[RoomItem, ...]:
+        """Return the room that a part of a plan takes in clusters, for the parts of other
+        shards."""
+        self._share(state)
+        return room_of(state, request, at, self._by_the_rules)
 
     def _by_the_rules(
         self,
@@ -270,6 +297,11 @@ class FleetDecider:
 
     def next_due(self, state: FleetState) -> Micros | None:
         waiting, proposals = state.waiting, state.proposals
+        if state.joint.promised is not None:
+            return None  # what is due waits until the plan is settled
+        shared = any(request.others for request in proposals.plans.values())
+        if state.joint.held or (state.unfinished and shared):
+            return state.clock
         if self.work and state.unfinished and (waiting.asked or proposals.open or proposals.plans):
             return state.clock
         if waiting.retry_due and (waiting.groups or waiting.open or state.quotas.waiting):
@@ -282,6 +314,7 @@ class FleetDecider:
             waiting.graces.next(),
             next_look(state),
             next_selection(state),
+            next_joint(state),
         )
         return min((due for due in dues if due is not None), default=None)
 

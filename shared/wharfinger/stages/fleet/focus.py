@@ -26,13 +26,14 @@ from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.estimate import Demand, demand_of
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.decisions import ScheduleAnswer, as_decision
+from wharfinger.events.decisions import PlanAnswer, ScheduleAnswer, as_decision
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.plans import Step
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
 from wharfinger.events.registry import LATEST, types_of
 from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.stages.fleet.fold import carry_out, fold_decision, fold_input
+from wharfinger.stages.fleet.joint_plans import answered_plan
 from wharfinger.stages.fleet.quota_capacity import Claim
 from wharfinger.stages.fleet.state import FleetState
 from wharfinger.stages.fleet.state.clusters import Pending
@@ -100,6 +101,7 @@ class FleetFocus:
         for id, proposal in list(state.proposals.open.items()):
             if proposal.binding != binding:
                 del state.proposals.open[id]
+        state.joint.held = [event for event in state.joint.held if self._concerns(event.data)]
 
     def fold(
         self, at: Micros, events: Iterable[Event[Value]], decisions: Iterable[Decision]
@@ -127,11 +129,10 @@ class FleetFocus:
             state.clock = at
             return
         decided = as_decision(decision.data)
-        if decided.ABOUT == "plan":
-            assert decision.cause is not None, "an answer is caused by its request"
-            request = state.proposals.plans.pop(decision.cause, None)
+        if isinstance(decision.data, PlanAnswer):
+            request, since = answered_plan(state, decision, at)
             if request is not None and not decided.refusal():
-                self._carry_out(request.steps, decision.id, at)
+                self._carry_out(request.steps, decision.id, since)
         elif decided.ABOUT not in ("binding", "proposal") or decision.subject == self.binding:
             fold_decision(state, decision, at)
         state.clock = at

@@ -20,7 +20,8 @@ from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.events.plans import PlanRequested, Step
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
-from wharfinger.events.room import RoomTaken
+from wharfinger.events.room import PlanAnswered, RoomTaken
+from wharfinger.events.ticks import HeldEventsLaidAside
 from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.kernel.folds import DecisionFolds
 from wharfinger.kernel.incarnations import noted
@@ -34,13 +35,23 @@ from wharfinger.stages.fleet.fold_clusters import (
     observe_cluster,
     remove_cluster,
 )
+from wharfinger.stages.fleet.joint_plans import forget_late, joint_folds
 from wharfinger.stages.fleet.state import FleetState, selections
-from wharfinger.stages.plans import plan_folds
 from wharfinger.stages.proposal_refusals import refusal_folds
 
 
 def fold_input(state: FleetState, event: Event[Value], at: Micros) -> None:
     state.clock = at
+    if state.joint.holds_back(event):
+        return
+    if isinstance(event.data, HeldEventsLaidAside) and event.data.stream == state.stream:
+        state.joint.lay_aside(event.data.events)
+    for held in state.joint.released():
+        _fold_input(state, held, at)
+    _fold_input(state, event, at)
+
+
+def _fold_input(state: FleetState, event: Event[Value], at: Micros) -> None:
     if not state.versions.admits(event, at):
         return
     data = event.data
@@ -69,6 +80,12 @@ def fold_input(state: FleetState, event: Event[Value], at: Micros) -> None:
         case PlanRequested():
             if data.stream == state.stream:
                 state.proposals.plans.setdefault(event.id, data)
+                if data.others:
+                    state.joint.expect(data.plan, at)
+        case PlanAnswered():
+            if state.stream in data.tell:
+                forget_late(state, at)
+                state.joint.hear(data, at)
         case PolicyApplied(policy=policy):
             apply_policy(state, policy.key, policy, event.id, at)
         case PolicyRemoved(kind=kind, name=name, namespace=namespace):
@@ -105,7 +122,7 @@ FOLDS = DecisionFolds(
     fold_clusters.FOLDS,
     selections.FOLDS.within(FleetState, lambda state: state.selections),
     refusal_folds(lambda state, proposal: None),
-    plan_folds(lambda state: state.proposals.plans, carry_out),
+    joint_folds(carry_out),
 ).covering(decided_by("fleet"))
 """How each kind of decision of a fleet stream changes the state."""
 

@@ -42,7 +42,7 @@ def request(state: FleetState, spec: Binding, cause: UUID) -> None:
 
 def _add(state: FleetState, spec: Binding, cause: UUID) -> None:
     record = state.bindings[spec.name] = BindingState(spec, 0, cause)
-    state.binding_index.groups.join(spec)
+    state.binding_index.join(spec)
     if spec.clusters:
         _take_over(state, record)
     _ask(state, record, cause)
@@ -82,9 +82,8 @@ def _ask(state: FleetState, record: BindingState, cause: UUID) -> None:
 
 
 def _change_groups(state: FleetState, before: Binding, now: Binding, cause: UUID) -> None:
-    groups = state.binding_index.groups
-    groups.leave(before)
-    groups.join(now)
+    state.binding_index.leave_as(before)
+    state.binding_index.join(now)
     if (before.affinity_group, before.anti_affinity_group) != (
         now.affinity_group,
         now.anti_affinity_group,

@@ -83,9 +83,9 @@ def _apply_facts(
     id of the event. `at`: time of the event.
 
     Replicas that were decided but that no capacity report includes yet are kept as pending entries.
-    If the cluster has no estimator and its summary changed, the pending entries are deleted: the
-    new summary is assumed to include these replicas. If the cluster is being deleted, its bindings
-    are decided again.
+    If the cluster has no estimator and its summary changed, the pending entries that the new
+    summary includes are deleted; these are all of them if it does not report which. If the cluster
+    is being deleted, its bindings are decided again.
     """
     old = cluster.facts
     if old == facts:
@@ -99,9 +99,7 @@ def _apply_facts(
     }
     if old is None or old.summary != facts.summary:
         if cluster.capacity is None:
-            # a new summary is taken to hold what was assigned before it
-            cluster.pending.clear()
-            cluster.promised.clear()
+            cluster.summarised(state.stream)
         cluster.refresh()
     if old is None:
         state.clusters_changed()
@@ -140,12 +138,19 @@ def apply_capacity(state: FleetState, counted: CapacityEstimated, cause: UUID, a
         cluster = state.clusters[counted.cluster] = ClusterState(counted.cluster)
     elif cluster.capacity == counted:
         return
+    before = cluster.capacity
     cluster.count(counted, state.stream)
     cluster.counted_at = at
-    namespaces = state.cluster_index.changed(cluster)
-    state.touch(cluster)
-    _claims_changed(state, namespaces)
+    if _is_indexed(counted) or (before is not None and _is_indexed(before)):
+        _claims_changed(state, state.cluster_index.changed(cluster))
+    state.moves.stale = True
+    state.estimates.recount(cluster)
     state.retry(cause)
+
+
+def _is_indexed(counted: CapacityEstimated) -> bool:
+    """Return whether `ClusterIndex` has an entry because of this count."""
+    return bool(counted.provisionable or counted.quotas)
 
 
 def deduct_promised(state: FleetState, taken: RoomTaken) -> None:

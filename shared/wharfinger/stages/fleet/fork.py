@@ -27,6 +27,7 @@ def fork(state: FleetState) -> FleetState:
         clusters={name: _cluster(c) for name, c in state.clusters.items()},
         bindings={name: _binding(b) for name, b in state.bindings.items()},
         proposals=state.proposals.fork(),
+        joint=state.joint.fork(),
         outcomes=state.outcomes.copy(),
         incarnations=state.incarnations,
         arrivals=state.arrivals,

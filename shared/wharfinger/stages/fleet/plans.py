@@ -7,7 +7,8 @@ the plan only. The same functions describe a plan's inputs when it is made and w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -17,11 +18,16 @@ from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.decisions import PlanAnswer, PlannedOutcome, ScheduleAnswer, as_decision
 from wharfinger.events.plans import PlanRequested, Step, StepData
+from wharfinger.events.promises import Promises
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
+from wharfinger.events.room import RoomItem, RoomTaken
 from wharfinger.kernel.decider import Draft, Micros
+from wharfinger.kernel.incarnations import incarnation_at
 from wharfinger.kernel.step import ENGINE, number
 from wharfinger.stages.fleet.fold import carry_out, fold_decision
+from wharfinger.stages.fleet.fold_clusters import promised
 from wharfinger.stages.fleet.fork import fork
+from wharfinger.stages.fleet.joint_plans import answer_joint, end_forgotten, settle
 from wharfinger.stages.fleet.state import FleetState
 from wharfinger.stages.fleet.state.clusters import ClusterState
 from wharfinger.stages.plans import (
@@ -40,18 +46,81 @@ Rules = Callable[[FleetState, Micros], Iterator[Draft]]
 """Yields what the stage decides on a state without plans. The outcome of a plan is computed with
 it."""
 
+PLANNED = "planned"
+"""The stream of which room is deducted that other parts of a plan take."""
+
 _TRIAL = UUID(int=0)
 _TRIAL_SEQ = 2**62
 """The first seq of decisions on a copy. They have no number in the stream; this one is larger than
 every real one."""
 
 
-def answer_plans(state: FleetState, at: Micros, rules: Rules, profile: str) -> Iterator[Draft]:
-    return answer_requests(
-        state.proposals.plans,
-        lambda request: _why_not(state, request, at, rules, profile),
-        lambda: rules(state, at),
-    )
+def answer_plans(
+    state: FleetState, at: Micros, rules: Rules, profile: str, *, may_promise: bool
+) -> Iterator[Draft]:
+    """Yields the answers to open plan requests, each followed by what follows from it. A promise is
+    the last of a round. `may_promise`: the round has evaluated everything; otherwise plans of
+    several shards wait for the next."""
+
+    def why_not(request: PlanRequested) -> PlanAnswer | None:
+        return _why_not(state, request, at, rules, profile)
+
+    plans = state.proposals.plans
+    for id, request in list(plans.items()):
+        if not request.others:
+            yield from answer_requests({id: request}, why_not, lambda: rules(state, at))
+        elif may_promise:
+            yield from answer_joint(
+                state, id, request, at, why_not, partial(_effects, state, rules=rules)
+            )
+            if state.joint.promised is not None:
+                return
+    yield from end_forgotten(state, at)
+
+
+def settle_plan(state: FleetState, rules: Rules) -> Iterator[Draft]:
+    """Yields what follows for the part that this stream has promised, if that is decided."""
+    return settle(state, partial(_effects, state, rules=rules))
+
+
+def _effects(
+    state: FleetState, request: PlanRequested, at: Micros, rules: Rules
+) -> Iterator[Draft]:
+    """Yield the decisions that follow from a committed part of a plan of several shards, as if it
+    were `at`. They are decided on a copy, on which the room is deducted that the parts before this
+    one take; the stream itself hears of that room when those shards have committed."""
+    trial, seq = fork(state), state.joint.committed_seq
+    _deduct(trial, request.taken)
+    trial.clock = at
+    drafts: list[Draft] = []
+    for draft in rules(trial, at):
+        seq += 1
+        fold_decision(
+            trial, number(draft, state.stream, seq, incarnation_at(state.incarnations, seq)), at
+        )
+        drafts.append(draft)
+    yield from drafts
+
+
+def _deduct(trial: FleetState, taken: Iterable[RoomItem]) -> None:
+    """Deduct the room that the parts of other shards take."""
+    for item in taken:
+        cluster = trial.clusters.get(item.cluster)
+        if cluster is not None and cluster.deduct_promised(
+            PLANNED, promised(msgspec.structs.replace(item, seq=_TRIAL_SEQ))
+        ):
+            trial.touch(cluster)
+
+
+def room_of(
+    state: FleetState, request: PlanRequested, at: Micros, rules: Rules
+) -> tuple[RoomItem, ...]:
+    """Return the room that a part of a plan takes, by cluster and class of replicas."""
+    promises, messages = Promises(), list[RoomTaken]()
+    for place, draft in enumerate(_tried(state, request, at, rules)):
+        messages += promises.add(state.stream, 1, place + 1, draft.data)
+    items = [item for message in (*messages, *promises.rest()) for item in message.items]
+    return tuple([msgspec.structs.replace(item, seq=0) for item in items])
 
 
 def expectation(
@@ -64,7 +133,7 @@ def expectation(
     `rules`: function that yields the decisions of the fleet stage on a state. `profile`: the
     recorded settings of the stage, which are one of the inputs.
     """
-    expected = rehearse(state, request.steps, at, rules)
+    expected = rehearse(state, request, at, rules)
     names = {name for step in request.steps if (name := replaced(step.data)) is not None}
     names.update(
         placement_name(outcome.subject) for outcome in expected if outcome.subject in state.bindings
@@ -77,21 +146,28 @@ def expectation(
 
 
 def rehearse(
-    state: FleetState, steps: Sequence[Step], at: Micros, rules: Rules
+    state: FleetState, request: PlanRequested, at: Micros, rules: Rules
 ) -> tuple[PlannedOutcome, ...]:
     """Simulate a plan: apply its steps to a copy of the state and decide there. Return the
     outcomes, sorted by subject; the state itself is not changed. For each subject, the last
     decision gives the outcome; the last declined proposal gives a separate outcome. `at`: the time
     of the simulation. `rules`: function that yields the decisions of the fleet stage on the copy.
     """
-    trial = fork(state)
-    carry_out(trial, steps, _TRIAL, at)
     found: dict[tuple[str, str], PlannedOutcome] = {}
-    for place, draft in enumerate(rules(trial, at)):
-        fold_decision(trial, number(draft, state.stream, _TRIAL_SEQ + place), at)
+    for draft in _tried(state, request, at, rules):
         outcome = outcome_of(draft)
         found[outcome.subject, "" if _declines(draft.data) else "decided"] = outcome
     return tuple([found[key] for key in sorted(found)])
+
+
+def _tried(state: FleetState, request: PlanRequested, at: Micros, rules: Rules) -> Iterator[Draft]:
+    """Yield what is decided on a copy of the state on which the plan is carried out."""
+    trial = fork(state)
+    _deduct(trial, request.taken)
+    carry_out(trial, request.steps, _TRIAL, at)
+    for place, draft in enumerate(rules(trial, at)):
+        fold_decision(trial, number(draft, state.stream, _TRIAL_SEQ + place), at)
+        yield draft
 
 
 def _declines(data: Value) -> bool:
@@ -117,7 +193,7 @@ def _why_not(
     if foreign is not None:
         what = "nothing" if isinstance(foreign, Nothing) else type(foreign).__name__
         return not_plannable(request, what)
-    found = rehearse(state, request.steps, at, rules)
+    found = rehearse(state, request, at, rules)
     now = {name: _digest(state, name, profile) for name in request.basis}
     return refusal(request, now, found, _decided_since(state, request, now))
 

@@ -24,6 +24,7 @@ from wharfinger.domain.ids import (
     BindingName,
     ClassKey,
     ClusterName,
+    EventId,
     LabelText,
     NamespaceName,
     PolicyKey,
@@ -36,10 +37,12 @@ from wharfinger.domain.ids import (
 )
 from wharfinger.domain.placement import Placement
 from wharfinger.domain.policy import Policy
+from wharfinger.domain.reasons import PlanOutcome
 from wharfinger.domain.value import Value, canonical, stable_hash
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.estimate import demand_of, demand_of_set
 from wharfinger.events.capacity import CapacityEstimated
+from wharfinger.events.codec import decode
 from wharfinger.events.decisions import Leaving
 from wharfinger.events.envelope import NO_VERSION, FactVersion
 from wharfinger.events.plans import PlanRequested
@@ -52,6 +55,7 @@ from wharfinger.stages.fleet.quota_capacity import Claim
 from wharfinger.stages.fleet.state import BindingState, FleetState, selections
 from wharfinger.stages.fleet.state import quotas as quota
 from wharfinger.stages.fleet.state.clusters import ClusterState, Pending
+from wharfinger.stages.fleet.state.joint_plans import JointPlans, ShardAnswers
 
 
 class SavedPending(Value, frozen=True):
@@ -142,6 +146,16 @@ class SavedMoves(Value, frozen=True):
     departed: dict[ClusterName, tuple[tuple[Micros, int], ...]] = {}
 
 
+class SavedJointPlans(Value, frozen=True):
+    """Plans of several shards, as in `JointPlans`. `held`: the events as they came."""
+
+    promised: UUID | None = None
+    promised_at: Micros = 0
+    held: tuple[msgspec.Raw, ...] = ()
+    heard: dict[EventId, ShardAnswers] = {}
+    settled: dict[EventId, PlanOutcome] = {}
+
+
 class SavedFleet(Value, frozen=True):
     """The parts of a fleet state that are about no single cluster or binding. `policies`: the
     policies with quotas, taints or rebalancing, without the user's own object."""
@@ -154,6 +168,7 @@ class SavedFleet(Value, frozen=True):
     policies: tuple[Policy, ...] = ()
     moves: SavedMoves | None = None
     incarnations: Incarnations = ()
+    joint: SavedJointPlans | None = None
 
 
 BUCKETS = 64
@@ -264,6 +279,7 @@ def _shared(state: FleetState) -> dict[str, bytes]:
                 _policies(state),
                 _moves(state),
                 state.incarnations,
+                _joint(state),
             )
         ),
         "clusters": canonical(
@@ -318,6 +334,22 @@ def _moves(state: FleetState) -> SavedMoves | None:
     return saved if saved != SavedMoves() else None
 
 
+def _joint(state: FleetState) -> SavedJointPlans | None:
+    joint = state.joint
+    held = tuple([msgspec.Raw(event.body) for event in joint.held])
+    saved = SavedJointPlans(joint.promised, joint.promised_at, held, joint.heard, joint.settled)
+    return saved if saved != SavedJointPlans() else None
+
+
+def _load_joint(saved: SavedJointPlans | None) -> JointPlans:
+    if saved is None:
+        return JointPlans()
+    held = [decode(bytes(body)) for body in saved.held]
+    return JointPlans(
+        saved.promised, saved.promised_at, held, dict(saved.heard), dict(saved.settled)
+    )
+
+
 def binding_in(section: bytes, name: str) -> bytes | None:
     """Return the bucket reduced to the one binding. None: the bucket does not have it."""
     found = [binding for binding in _bindings.decode(section) if binding.spec.name == name]
@@ -345,6 +377,7 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
         outcomes=dict(fleet.outcomes),
         unfinished=fleet.unfinished,
         incarnations=fleet.incarnations,
+        joint=_load_joint(fleet.joint),
     )
     for policy in fleet.policies:
         state.quotas.set(policy.key, policy, {})

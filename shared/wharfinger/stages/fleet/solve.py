@@ -114,6 +114,12 @@ def question_of(
     spec, parsed = record.spec, record.parsed
     if record.evicted or record.excluded_until:
         without = (*without, *state.evicted(record))
+
+    def unknown(name: str) -> int:
+        return UNLIMITED if _is_unknown(state.clusters.get(name)) else 0
+
+    # Where no binding has a lower priority, no cluster can preempt: then the two are equal.
+    may_preempt = state.binding_index.any_below(spec.priority)
     return Question(
         placement=parsed.placement,
         replicas=spec.replicas,
@@ -128,8 +134,8 @@ def question_of(
         retry=retry,
         silent=state.silent,
         new_nodes=(lambda: new_nodes(state, record)) if state.cluster_index.provisioning else None,
-        beyond=lambda name: beyond(state, record, name),
-        unknown=lambda name: UNLIMITED if _is_unknown(state.clusters.get(name)) else 0,
+        beyond=(lambda name: beyond(state, record, name)) if may_preempt else unknown,
+        unknown=unknown,
     )
 
 
@@ -404,10 +410,14 @@ def beyond(state: FleetState, record: BindingState, name: str) -> int:
     cluster = state.clusters.get(name)
     if cluster is None or cluster.silent_since is not None:
         return 0
-    if cluster.room is None:  # `_is_unknown`
+    if not cluster.reports:  # `_is_unknown`
         return UNLIMITED
     spec = record.spec
-    if spec.requirements.traits.never_preempts or record.class_key in cluster.closed:
+    if (
+        not state.binding_index.any_below(spec.priority)
+        or spec.requirements.traits.never_preempts
+        or record.class_key in cluster.closed
+    ):
         return 0
     below = [
         (other, n)
@@ -417,6 +427,7 @@ def beyond(state: FleetState, record: BindingState, name: str) -> int:
     ]
     if not below:
         return 0
+    assert cluster.room is not None, "it reports its capacity"
     room, demand = cluster.room.copy(), state.estimates.demand_of(record)
     for other, n in below:
         room.take(state.estimates.demand_of(other), -n)
@@ -425,4 +436,4 @@ def beyond(state: FleetState, record: BindingState, name: str) -> int:
 
 def _is_unknown(cluster: ClusterState | None) -> bool:
     """Return whether the cluster is not silent and has not reported its capacity yet."""
-    return cluster is not None and cluster.silent_since is None and cluster.room is None
+    return cluster is not None and cluster.silent_since is None and not cluster.reports

@@ -9,6 +9,7 @@ its estimate is 0 until a later count includes the refusal and is higher.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -16,6 +17,7 @@ import msgspec
 
 from wharfinger.domain.binding import Component
 from wharfinger.domain.cluster import Cluster, NodeGrade
+from wharfinger.domain.ids import StreamName
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.displacement import Displaced, Proportions
 from wharfinger.engine.fleet.estimate import (
@@ -59,20 +61,21 @@ class Pending(msgspec.Struct, frozen=True):
 @dataclass(slots=True)
 class PendingSums:
     """The pending replicas of a cluster in sum. `entries`: how many entries of `pending` are
-    included. `by_class`: class -> demand of one replica, and number of replicas. `of_sets`: the
-    entries of whole component sets."""
+    included. `by_class`: class -> the class, demand of one replica, and number of replicas.
+    `of_sets`: the entries of whole component sets."""
 
     entries: int = 0
-    by_class: dict[str, tuple[Demand, int]] = field(default_factory=dict)
+    by_class: dict[str, tuple[str, Demand, int]] = field(default_factory=dict)
     of_sets: list[Pending] = field(default_factory=list)
 
     def add(self, entry: Pending) -> None:
         if entry.components:
             self.of_sets.append(entry)
             return
-        before = self.by_class.get(entry.class_key)
-        times = entry.replicas + (0 if before is None else before[1])
-        self.by_class[entry.class_key] = entry.demand, times
+        key = entry.class_key
+        before = self.by_class.get(key)
+        times = entry.replicas + (0 if before is None else before[2])
+        self.by_class[key] = key, entry.demand, times
 
 
 @dataclass(slots=True)
@@ -129,6 +132,11 @@ class ClusterState:
         return self._room
 
     @property
+    def reports(self) -> bool:
+        """Return whether the cluster has reported its capacity."""
+        return self._room is not None
+
+    @property
     def taken(self) -> dict[str, int]:
         """Return class -> number of pending replicas: they were decided, but no count includes them
         yet."""
@@ -178,22 +186,47 @@ class ClusterState:
         - Open each refused class again, if the event includes the refusal and the new class count
           is higher than `doubt`."""
         self.capacity = counted
-        through = counted.accounted_through.get(stream, 0)
-        while self.pending and self.pending[0].seq <= through:
-            self.pending.popleft()
-        for other in list(self.promised):
-            through, entries = counted.accounted_through.get(other, 0), self.promised[other]
+        self._drop_pending(counted.accounted_through, stream)
+        for class_key in list(self.doubt) if self.doubt else ():
+            count = _count(counted, class_key)
+            if count == 0 or (count < self.doubt[class_key] and class_key not in self.closed):
+                del self.doubt[class_key]  # the doubted number is no longer claimed
+        for class_key in list(self.closed) if self.closed else ():
+            self.reopen(class_key)
+        self.refresh()
+
+    def summarised(self, stream: StreamName) -> None:
+        """The cluster reported another summary and is not counted by an estimator: drop the pending
+        entries that the summary includes, or all if it does not report which. `stream`: the name
+        of this stream."""
+        through = self.included
+        if through:
+            self._drop_pending(through, stream)
+        else:
+            self.pending.clear()
+            self.promised.clear()
+
+    @property
+    def included(self) -> Mapping[StreamName, int]:
+        """Return stream -> the highest seq of it that the last capacity event includes, or that the
+        cluster's summary includes if there is no such event."""
+        if self.capacity is not None:
+            return self.capacity.accounted_through
+        summary = None if self.facts is None else self.facts.summary
+        return {} if summary is None else summary.accounted_through
+
+    def _drop_pending(self, included: Mapping[StreamName, int], stream: StreamName) -> None:
+        through, pending = included.get(stream, 0), self.pending
+        if pending and pending[-1].seq <= through:
+            pending.clear()
+        while pending and pending[0].seq <= through:
+            pending.popleft()
+        for other in list(self.promised) if self.promised else ():
+            through, entries = included.get(other, 0), self.promised[other]
             while entries and entries[0].seq <= through:
                 entries.popleft()
             if not entries:
                 del self.promised[other]
-        for class_key in list(self.doubt):
-            count = _count(counted, class_key)
-            if count == 0 or (count < self.doubt[class_key] and class_key not in self.closed):
-                del self.doubt[class_key]  # the doubted number is no longer claimed
-        for class_key in list(self.closed):
-            self.reopen(class_key)
-        self.refresh()
 
     def refresh(self) -> None:
         """Compute the free capacity of the cluster again. It comes from the estimator's last
@@ -222,10 +255,9 @@ class ClusterState:
 
     def deduct_promised(self, stream: str, entry: Pending) -> bool:
         """Deduct replicas that another fleet stream decided (`entry`). Return False, without a
-        deduction, where the last count includes them already. `stream`: the name of the other
-        stream."""
-        capacity = self.capacity
-        if capacity is not None and capacity.accounted_through.get(stream, 0) >= entry.seq:
+        deduction, where the last count or summary includes them already. `stream`: the name of the
+        other stream."""
+        if self.included.get(stream, 0) >= entry.seq:
             return False
         self.promised.setdefault(stream, deque()).append(entry)
         self._take_from_room(entry)
@@ -343,7 +375,7 @@ class ClusterState:
         3 + 2 = 5.
         Cost: a call reads the pending entries added since the last call for the class, or the sums
         by class where these are fewer."""
-        pending, shares = self.pending, proportions.of
+        pending = self.pending
         seen, taken = self._displaced.get(class_key) or (0, Displaced())
         if seen == len(pending):
             return taken.places(nodes)
@@ -351,11 +383,10 @@ class ClusterState:
         sums = self._summed() if behind > SUMMED_FROM else None
         if sums is not None and behind > len(sums.by_class) + len(sums.of_sets):
             taken = Displaced()
-            for key, (one, times) in sums.by_class.items():
-                if key == class_key:
-                    taken.same = times
-                else:
-                    taken.add_share(shares(class_key, demand, key, one), times)
+            own = sums.by_class.get(class_key)
+            if own is not None:
+                taken.same = own[2]
+            taken.add_classes(class_key, demand, sums.by_class.values(), proportions)
             for entry in sums.of_sets:
                 if entry.class_key == class_key:
                     taken.same += entry.replicas
@@ -369,7 +400,7 @@ class ClusterState:
                 elif entry.components:
                     taken.add_sets(entry.components, demand, entry.replicas)
                 else:
-                    share = shares(class_key, demand, entry.class_key, entry.demand)
+                    share = proportions.of(class_key, demand, entry.class_key, entry.demand)
                     taken.add_share(share, entry.replicas)
         self._displaced[class_key] = (len(pending), taken)
         return taken.places(nodes)

@@ -27,6 +27,7 @@ from wharfinger.stages.fleet.columns import (
     counted,
     recount_array,
     recount_list,
+    within,
 )
 from wharfinger.stages.fleet.quota_capacity import claim_of
 from wharfinger.stages.fleet.state.bindings import BindingState
@@ -43,6 +44,10 @@ CACHED = 4096
 CACHED_VALUES = 1 << 23
 """The largest number of values in all columns together, and of verdicts in all lists of feasible
 clusters together."""
+
+EAGER_COLUMNS = 16
+"""With up to so many columns, a new count of a cluster is written into all of them at once. With
+more, each column reads it when it is used next, since most of them may not be used again soon."""
 
 COUNTED = ("class", "totals", "grades", "summary")
 """The sources of estimates that a quota may lower."""
@@ -68,13 +73,17 @@ class Estimates:
     touched_from: int = 0
     deduction_log: list[Array] = field(default_factory=list)
     """Positions of the clusters to which decisions gave replicas, one array for each decision,
-    since decision number `deducted_from`. Only in large fleets."""
+    since decision number `deducted_from`; and of those with new counts (`recount`). Only in large
+    fleets."""
     deducted_from: int = 0
     rooms: Rooms | None = None
     columns: dict[str, EstimateColumn] = field(default_factory=dict)
     """By `BindingState.column_key`."""
     feasible: dict[tuple[bytes, str, int], Feasible] = field(default_factory=dict)
     """(key of the placement, kind, index of the affinity term) -> its feasible clusters."""
+    recounted: list[int] = field(default_factory=list)
+    """Positions of the clusters whose new counts are in the arrays and not in `deduction_log` yet.
+    """
     demands: dict[str, Demand] = field(default_factory=dict)
     """Class key -> demand of one replica."""
     proportions: Proportions = field(default_factory=Proportions)
@@ -124,6 +133,7 @@ class Estimates:
         self.touch_log.clear()
         self.deducted_from += len(self.deduction_log)
         self.deduction_log.clear()
+        self.recounted.clear()
         self.columns.clear()
         self.rooms = None
 
@@ -162,6 +172,39 @@ class Estimates:
         self.touch_log.append(cluster.position)
         if self.rooms is not None:
             self.rooms.stale[cluster.position] = None
+
+    def recount(self, cluster: ClusterState) -> None:
+        """Log that this cluster has a new count. In a large fleet the count is written into the
+        arrays at once: its amounts, and the ceiling of each column. So after the counts of all
+        clusters were renewed, the next decision is a few operations on whole arrays."""
+        rooms, position = self.rooms, cluster.position
+        if (
+            rooms is None
+            or position < 0
+            or not self._in_order
+            or len(self.columns) > EAGER_COLUMNS
+            or not rooms.write(position, cluster)
+        ):
+            self.changed(cluster)
+            return
+        for class_key, column in self.columns.items():  # a column with a claim has no ceilings
+            if column.ceilings is not None and (
+                column.cluster_set_version == self.cluster_set_version
+            ):
+                column.ceilings[position] = within(cluster.ceiling(class_key, column.demand))
+        self.recounted.append(position)
+
+    def _log_recounted(self) -> None:
+        """Move the positions in `recounted` to the log that columns read, as one array."""
+        if self.recounted:
+            self._log_deduction(np.array(self.recounted, np.int64))
+            self.recounted.clear()
+
+    def _log_deduction(self, positions: Array) -> None:
+        if len(self.deduction_log) >= DEDUCTIONS_KEPT:
+            self.deducted_from += len(self.deduction_log)
+            self.deduction_log.clear()
+        self.deduction_log.append(positions)
 
     def deduct(self, record: BindingState, seq: int, grown: Mapping[str, int]) -> bool:
         """Deduct from the estimates the replicas that a decision adds to clusters. Each of these
@@ -247,10 +290,7 @@ class Estimates:
         rooms.take(demand, positions, replicas)
         if column is not None:
             column.take(self.cluster_set_version, positions, replicas)
-        if len(self.deduction_log) >= DEDUCTIONS_KEPT:
-            self.deducted_from += len(self.deduction_log)
-            self.deduction_log.clear()
-        self.deduction_log.append(positions)
+        self._log_deduction(positions)
 
     # What fits
 
@@ -309,6 +349,7 @@ class Estimates:
         column = self.columns.get(record.column_key)
         if column is None or column.cluster_set_version != self.cluster_set_version:
             return self._new_column(record)
+        self._log_recounted()
         touched_to = self.touched_from + len(self.touch_log)
         deducted_to = self.deducted_from + len(self.deduction_log)
         if column.seen == touched_to and column.deductions_seen == deducted_to:
@@ -328,6 +369,7 @@ class Estimates:
 
     def _new_column(self, record: BindingState) -> EstimateColumn:
         order, class_key = self.order, record.class_key
+        self._log_recounted()
         if len(self.columns) >= self.cached_max:
             self.columns.clear()
         if len(order) >= columns.FEW:

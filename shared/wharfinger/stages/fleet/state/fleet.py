@@ -29,6 +29,7 @@ from wharfinger.stages.fleet.state.bindings import BindingState, ParsedPlacement
 from wharfinger.stages.fleet.state.clusters import ClusterState
 from wharfinger.stages.fleet.state.estimates import CACHED, Estimates
 from wharfinger.stages.fleet.state.indexes import BindingIndex, ClusterIndex
+from wharfinger.stages.fleet.state.joint_plans import JointPlans
 from wharfinger.stages.fleet.state.proposals import Proposals
 from wharfinger.stages.fleet.state.quotas import Quotas
 from wharfinger.stages.fleet.state.selections import STREAM as SELECTING
@@ -42,6 +43,7 @@ class FleetState:
     clusters: dict[str, ClusterState] = field(default_factory=dict)
     bindings: dict[str, BindingState] = field(default_factory=dict)
     proposals: Proposals = field(default_factory=Proposals)
+    joint: JointPlans = field(default_factory=JointPlans)
     outcomes: dict[str, int] = field(default_factory=dict)
     """Stream -> the highest seq that it sent here: outcomes of a cluster stream, capacity taken by
     another fleet stream."""
@@ -99,6 +101,7 @@ class FleetState:
     def changed(self, name: str) -> None:
         """Note that the record of a binding changed."""
         self.quotas.touch(name)
+        self.waiting.standing.pop(name, None)
         if self.touched is not None:
             self.touched[name] = None
 

@@ -7,6 +7,7 @@ Some methods must be called before the record changes; their docstrings say so.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -143,6 +144,8 @@ class BindingIndex:
     bindings: Mapping[str, BindingState]
     groups: Groups = field(default_factory=Groups)
     """The members of the affinity and anti-affinity groups."""
+    priorities: Counter[int] = field(default_factory=Counter)
+    """Priority -> number of bindings."""
     suspected: dict[str, Names] = field(default_factory=dict)
     """Cluster -> bindings that have it as a suspect."""
     outgoing: dict[str, Names] = field(default_factory=dict)
@@ -173,6 +176,22 @@ class BindingIndex:
                 if cluster not in now:
                     by_cluster[cluster].pop(name, None)
         self._behind.clear()
+
+    def join(self, spec: Binding) -> None:
+        """Add the request of a binding."""
+        self.groups.join(spec)
+        self.priorities[spec.priority] += 1
+
+    def leave_as(self, spec: Binding) -> None:
+        """Remove the request of a binding, before it is replaced or the binding is released."""
+        self.groups.leave(spec)
+        self.priorities[spec.priority] -= 1
+        if not self.priorities[spec.priority]:
+            del self.priorities[spec.priority]
+
+    def any_below(self, priority: int) -> bool:
+        """Return whether some binding has a lower priority."""
+        return any(other < priority for other in self.priorities)
 
     def targets_change(self, record: BindingState) -> None:
         """Note that the binding's dict of targets will be replaced by another dict. Call this
@@ -213,13 +232,14 @@ class BindingIndex:
         """Remove a released binding from the index. Its record may still exist or be deleted."""
         self.targets_change(record)
         self.suspect(record, ())
-        self.groups.leave(record.spec)
+        self.leave_as(record.spec)
 
     def rebuild(self) -> None:
         self.groups, self.suspected, self.outgoing = Groups(), {}, {}
+        self.priorities.clear()
         self._by_cluster, self._behind = {}, {}
         for record in self.bindings.values():
-            self.groups.join(record.spec)
+            self.join(record.spec)
             if record.targets:
                 self.takes_over(record)
             self._add_suspects(record, record.suspect)
@@ -238,6 +258,7 @@ class BindingIndex:
         return BindingIndex(
             bindings,
             self.groups.copy(),
+            self.priorities.copy(),
             _copied(self.suspected),
             _copied(self.outgoing),
             _copied(self.by_cluster),

@@ -49,6 +49,19 @@ class WaitingGroup:
         return WaitingGroup(self.names.copy(), self.values, self.made, self.facts, self.choices)
 
 
+@dataclass(frozen=True, slots=True)
+class StandingBinding:
+    """What the last evaluation of a binding in `WaitingBindings.everywhere` read, where it left the
+    binding as it is. While all of it is the same, an evaluation would change nothing again.
+
+    `choices`: index of each affinity term that could be tried -> its `Feasible.choice`.
+    `values`: the estimates; None: they were not read.
+    """
+
+    choices: tuple[tuple[int, object], ...]
+    values: Values | None
+
+
 @dataclass(slots=True)
 class WaitingBindings:
     """Holds the lists of bindings to be evaluated. Each list is an ordered dict of binding names,
@@ -70,6 +83,9 @@ class WaitingBindings:
     """Bindings that go to every feasible cluster: Duplicated ones and objects without replicas."""
     everywhere_facts: int = -1
     """`Estimates.facts` when the bindings in `everywhere` were last evaluated."""
+    standing: dict[str, StandingBinding] = field(default_factory=dict)
+    """Bindings in `everywhere` that an evaluation left as they are, since their records changed
+    last. Not saved, because it only saves evaluations that would change nothing."""
     paused: dict[str, None] = field(default_factory=dict)
     """Bindings without a place that are not evaluated until their back-off pause ends."""
     pauses: Agenda[tuple[str]] = field(default_factory=Agenda)
@@ -133,6 +149,7 @@ class WaitingBindings:
         self.asked.pop(name, None)
         self.withdrawn.pop(name, None)
         self.everywhere.pop(name, None)
+        self.standing.pop(name, None)
         self.open.pop(name, None)
         self.paused.pop(name, None)
         self.moves.drop(name)
@@ -286,7 +303,7 @@ class WaitingBindings:
             }
             return
         facts = self.estimates.facts
-        deducted = any(c.pending for c in self.estimates.clusters.values())
+        deducted = bool(self.groups) and any(c.pending for c in self.estimates.clusters.values())
         for group in self.groups.values():
             group.values = None if deducted else self.column_of(group).values
             group.facts = facts
@@ -319,6 +336,7 @@ class WaitingBindings:
             {key: group.fork() for key, group in self.groups.items()},
             self.everywhere.copy(),
             self.everywhere_facts,
+            self.standing.copy(),
             self.paused.copy(),
             self.pauses.copy(),
             self.graces.copy(),

@@ -1,0 +1,67 @@
+"""Objects that are copied from a hub to a member cluster, as JSON has them: which kinds these are,
+where they lie, and by what a copy is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wharfinger.domain.actuation import COPIED, COPIED_FOR, COPIED_FROM
+from wharfinger.stages.actuator.effects import EffectObject
+from wharfinger.stages.actuator.requests import MERGE_PATCH, ApiRequest
+
+if TYPE_CHECKING:
+    from wharfinger.events.rendering import Rendered
+
+ROOTS = {
+    "ConfigMap": ("v1", "/api/v1", "configmaps"),
+    "Secret": ("v1", "/api/v1", "secrets"),
+    "Deployment": ("apps/v1", "/apis/apps/v1", "deployments"),
+    "StatefulSet": ("apps/v1", "/apis/apps/v1", "statefulsets"),
+}
+"""Kinds that are copied, what others name before those that name it."""
+
+COPIED_PATHS = {
+    kind: f"{root}/{plural}" for kind, (_, root, plural) in ROOTS.items() if kind != "Secret"
+}
+"""Kind that is copied -> the path of all of its objects. Secrets are read in single namespaces."""
+
+HIDDEN = "(not shown)"
+"""Instead of the content of a Secret."""
+
+
+def secrets_path(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/secrets"
+
+
+def shown_body(body: Rendered) -> Rendered:
+    """The body of a request without what a Secret holds; its keys are shown."""
+    if body.get("kind") != "Secret" or "data" not in body:
+        return body
+    return {**body, "data": dict.fromkeys(body["data"] or {}, HIDDEN)}
+
+
+def given_back(now: Rendered) -> tuple[EffectObject, ApiRequest] | None:
+    """A copied object, from whichever hub, and the request that makes it an object like any other:
+    it stays, and no plane changes it any more. None: it is no copy."""
+    metadata = now["metadata"]
+    if not said_by(now, COPIED_FROM):
+        return None
+    gone = dict.fromkeys((COPIED_FOR, COPIED, COPIED_FROM))
+    metadata_patch = {"uid": metadata["uid"], "annotations": gone}
+    return named(now), ApiRequest("PATCH", path_of(now), {"metadata": metadata_patch}, MERGE_PATCH)
+
+
+def said_by(one: Rendered, annotation: str) -> str:
+    return str((one["metadata"].get("annotations") or {}).get(annotation, ""))
+
+
+def path_of(one: Rendered) -> str:
+    _, root, plural = ROOTS[one["kind"]]
+    metadata = one["metadata"]
+    return f"{root}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}"
+
+
+def named(one: Rendered) -> EffectObject:
+    metadata = one["metadata"]
+    uid = metadata.get("uid", "")
+    return EffectObject(one["kind"], metadata["namespace"], metadata["name"], uid)

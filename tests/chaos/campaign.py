@@ -1,0 +1,363 @@
+"""A plane of real processes under load and seeded faults, and afterwards an independent check.
+
+The load is events of bindings, 35 % of them withdrawals and scale-backs, accepted in turns of
+random sizes. Each fault comes into the middle of its share of the load. A probe after it tells how
+long it takes until something new is decided and published. The seed decides load and faults, but
+not which process does what first.
+
+    make chaos SEED=7 ARGS="--events 5000 --kills 2"
+"""
+
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+import asyncpg
+import psutil
+from aiokafka import AIOKafkaProducer
+from benchmarks.plane import PlaneUnderTest, a_plane
+from tests.chaos.checker import (
+    Accepted,
+    Findings,
+    check_effects,
+    check_places,
+    check_topic,
+    read_history,
+)
+from tests.patience import PATIENCE_S, eventually
+from tests.planes import kill, settled
+from tests.poison import hostile_record
+
+from wharfinger.domain.binding import Binding
+from wharfinger.domain.workload import ObjectRef, Requirements
+from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
+from wharfinger.events.codec import made
+from wharfinger.events.envelope import derived_id
+from wharfinger.events.streams import BINDINGS, DECISIONS
+from wharfinger.runtime.backends import plain_database_url
+from wharfinger.runtime.ledger import Ledger, LedgerError, Submission
+from wharfinger.runtime.ledger.errors import DATABASE_ERRORS
+
+SERVICES = ("scheduler", "publisher", "estimator", "descheduler", "annotator")
+BACKENDS = ("broker", "database")
+NAMES = 400
+LESS = 0.35
+"""Share of events that withdraw a binding or ask for fewer replicas."""
+TURN_MAX = 120
+"""Events that are accepted at once at most."""
+RECORDS = 200
+"""Hostile records of one fault."""
+COMMAND_S = 3600.0
+"""A long history is replayed for minutes."""
+
+T = TypeVar("T")
+
+
+class Fault(NamedTuple):
+    """`victim`: a service, a backend, or the topic that hostile records come to. `seconds`: how
+    long a process is frozen."""
+
+    kind: str
+    victim: str
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.victim}"
+
+
+@dataclass(slots=True)
+class Load:
+    """Events of bindings by a seed. `accepted`: all that were answered, in order."""
+
+    random: Random
+    accepted: list[Accepted] = field(default_factory=list)
+    _held: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _made: int = 0
+
+    async def run(self, url: str, count: int) -> None:
+        """Accept so many events. A turn that fails is repeated with the same ids, as a client
+        does."""
+        done = 0
+        while done < count:
+            turn = [self._next() for _ in range(self.random.randint(1, TURN_MAX))][: count - done]
+            await persistently(lambda turn=turn: self._submit(url, turn))  # type: ignore[misc]
+            self.accepted += [event for event, _ in turn]
+            done += len(turn)
+            await asyncio.sleep(self.random.random() * 0.3)
+
+    async def probe(self, url: str) -> Accepted:
+        """A binding of its own, accepted."""
+        self._made += 1
+        event, submission = self._request(f"lab/probe-{self._made}", f"uid-{self._made}", 1)
+        await persistently(lambda: self._submit(url, [(event, submission)]))
+        self.accepted.append(event)
+        return event
+
+    async def _submit(self, url: str, turn: Sequence[tuple[Accepted, Submission]]) -> None:
+        ledger = await Ledger.open(url, "chaos-load")
+        try:
+            await ledger.accept([submission for _, submission in turn])
+        finally:
+            await ledger.close()
+
+    def _next(self) -> tuple[Accepted, Submission]:
+        self._made += 1
+        name = f"shop/web-{self.random.randrange(NAMES)}"
+        uid, replicas = self._held.get(name, ("", 0))
+        if uid and self.random.random() < LESS * 2:  # about half of the names are held
+            if replicas > 1 and self.random.random() < 0.5:
+                self._held[name] = uid, replicas = uid, self.random.randrange(1, replicas)
+                return self._request(name, uid, replicas)
+            del self._held[name]
+            return self._withdraw(name, uid)
+        uid = uid or f"uid-{self._made}"
+        replicas = self.random.randint(1, 6)
+        self._held[name] = uid, replicas
+        return self._request(name, uid, replicas)
+
+    def _request(self, name: str, uid: str, replicas: int) -> tuple[Accepted, Submission]:
+        namespace, short = name.split("/")
+        binding = Binding(
+            name,
+            uid,
+            ObjectRef("apps/v1", "Deployment", short, namespace),
+            replicas,
+            Requirements({"cpu": 100, "memory": 64 << 20}),
+        )
+        return self._told(Accepted(self._id(), name, uid, replicas), BindingRequested(binding))
+
+    def _withdraw(self, name: str, uid: str) -> tuple[Accepted, Submission]:
+        return self._told(Accepted(self._id(), name, uid, None), BindingWithdrawn(name))
+
+    def _id(self) -> UUID:
+        return derived_id("chaos", self._made)
+
+    @staticmethod
+    def _told(
+        event: Accepted, data: BindingRequested | BindingWithdrawn
+    ) -> tuple[Accepted, Submission]:
+        name = event.binding
+        told = made(data, id=event.id, source="/chaos", subject=name)
+        return event, Submission(told, BINDINGS.name, name, name)
+
+
+async def persistently(call: Callable[[], Awaitable[T]]) -> T:
+    """Its result, repeated while the database is away. The last error when patience ends."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return await call()
+        except (LedgerError, OSError, *DATABASE_ERRORS):
+            if time.monotonic() > end:
+                raise
+            await asyncio.sleep(0.1)
+
+
+@dataclass(slots=True)
+class Campaign:
+    """One run. `recovered`: fault -> seconds until a new binding was decided and published."""
+
+    plane: PlaneUnderTest
+    seed: int
+    load: Load
+    recovered: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    memory: dict[str, float] = field(default_factory=dict)
+    poisoned: int = 0
+
+    @property
+    def url(self) -> str:
+        return str(self.plane.plane()["database_url"])
+
+    async def run(self, faults: Sequence[Fault], events: int) -> None:
+        await asyncio.to_thread(self.plane.up, "--processes", "each")
+        fleet = ("--clusters", "6", "--nodes", "90", "--bindings", "1", "--seed", str(self.seed))
+        await asyncio.to_thread(self.plane.command, "generate", "fleet", *fleet, "--apply")
+        self.memory = await asyncio.to_thread(self.plane.memory_mb)
+        share = max(1, events // max(1, len(faults)))
+        for number, fault in enumerate(faults, 1):
+            running = asyncio.create_task(self.load.run(self.url, share))
+            await asyncio.sleep(self.load.random.random())
+            took = await self._suffered(fault)
+            await running
+            self.recovered[str(fault)].append(took)
+            print(f"{number:4} of {len(faults)}: {fault}, {took:.1f} s", flush=True)
+        await self.load.run(self.url, events - share * len(faults))
+
+    async def _suffered(self, fault: Fault) -> float:
+        """Seconds from the fault (a frozen process: from its end) to a new published decision."""
+        match fault.kind:
+            case "kill":
+                pid = await self._pid(fault.victim)
+                began = time.monotonic()
+                await asyncio.to_thread(kill, pid)
+            case "freeze":
+                frozen = psutil.Process(await self._pid(fault.victim))
+                frozen.suspend()
+                await asyncio.sleep(fault.seconds)
+                frozen.resume()
+                began = time.monotonic()
+            case "poison":
+                began = time.monotonic()
+                await self._poison(fault.victim)
+            case other:
+                raise ValueError(f"unknown fault {other!r}")
+        probe = await self.load.probe(self.url)
+        await persistently(lambda: self._until_published(probe))
+        return time.monotonic() - began
+
+    async def _pid(self, victim: str) -> int:
+        """Once it runs: after a fault before it may be on its way up."""
+        found: list[int] = []
+
+        def look() -> bool:
+            for part, process in self.plane.processes():
+                with suppress(psutil.Error):
+                    if _is(victim, part, process):
+                        found.append(process.pid)
+            return bool(found)
+
+        await eventually(lambda: asyncio.to_thread(look), lambda: victim)
+        return found[0]
+
+    async def _until_published(self, probe: Accepted) -> None:
+        connection = await asyncpg.connect(plain_database_url(self.url))
+        try:
+            await eventually(
+                lambda: connection.fetchval(_PUBLISHED, probe.binding), lambda: probe.binding
+            )
+        finally:
+            await connection.close()
+
+    async def _poison(self, topic: str) -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self.plane.plane()["bootstrap"], max_request_size=4 << 20
+        )
+        await producer.start()
+        try:
+            for _ in range(RECORDS):
+                self.poisoned += 1
+                key, value = hostile_record(self.load.random, self.poisoned)
+                await producer.send(topic, value, key)
+            await producer.flush()
+        finally:
+            await producer.stop()
+
+    async def check(self) -> Findings:
+        """After everything has come to rest."""
+        await asyncio.to_thread(settled, self.plane)
+        found = Findings()
+        history = await read_history(plain_database_url(self.url))
+        check_effects(found, history, self.load.accepted)
+        check_places(found, history)
+        await check_topic(found, history, self.plane.plane()["bootstrap"], DECISIONS.name)
+        verified = await asyncio.to_thread(
+            partial(self.plane.json, "audit", "verify", timeout_s=COMMAND_S)
+        )
+        if not verified["ok"]:
+            found.wrong(f"audit verify: {verified['first_bad']}")
+        replayed = await asyncio.to_thread(partial(self.plane.json, "replay", timeout_s=COMMAND_S))
+        if replayed["divergences"]:
+            found.wrong(f"replay: {replayed['divergences']} decisions differ")
+        return found
+
+    async def report(self) -> None:
+        for fault, times in sorted(self.recovered.items()):
+            ordered = sorted(times)
+            print(
+                f"{fault}: {len(times)} times, published again after "
+                f"{ordered[len(ordered) // 2]:.1f} s in the median, {ordered[-1]:.1f} s at most"
+            )
+        now = await asyncio.to_thread(self.plane.memory_mb)
+        for part in sorted(self.memory):
+            print(f"memory of {part}: {self.memory[part]:.0f} MB before, {now[part]:.0f} after")
+
+
+_PUBLISHED = """
+select exists (
+    select from decision d join stream s on s.id = d.stream
+    join cursor c on c.stream = s.name and c.consumer = 'publisher' and c.seq >= d.seq
+    where d.subject = $1 and starts_with(s.name, 'fleet/')
+        and c.incarnation = (select max(incarnation) from cursor where consumer = 'publisher')
+)
+"""
+
+
+def _is(victim: str, part: str, process: psutil.Process) -> bool:
+    words = process.cmdline()
+    match victim:
+        case "broker":
+            return part == "broker"
+        case "database":
+            parent = process.parent()
+            return part == "postgres" and (parent is None or "postgres" not in parent.name())
+        case _:
+            return f"wharfinger_{victim}" in words
+
+
+def faults_of(
+    random: Random, kills: int, backend_kills: int, freezes: int, freeze_s: float, poison: int
+) -> list[Fault]:
+    """In random order: `kills` of each service, `backend_kills` of each backend, `freezes` of
+    scheduler and publisher in turns, and so many times hostile records."""
+    found = [Fault("kill", victim) for victim in SERVICES for _ in range(kills)]
+    found += [Fault("kill", victim) for victim in BACKENDS for _ in range(backend_kills)]
+    found += [Fault("freeze", ("scheduler", "publisher")[n % 2], freeze_s) for n in range(freezes)]
+    found += [Fault("poison", BINDINGS.name) for _ in range(poison)]
+    random.shuffle(found)
+    return found
+
+
+async def campaign(
+    plane: PlaneUnderTest, seed: int, faults: Sequence[Fault], events: int
+) -> Findings:
+    """What was found, printed too."""
+    one = Campaign(plane, seed, Load(Random(f"load {seed}")))
+    await one.run(faults, events)
+    found = await one.check()
+    await one.report()
+    print(dict(sorted(found.figures.items())))
+    for line in found.broken:
+        print(f"broken: {line}")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--events", type=int, default=5000)
+    parser.add_argument("--kills", type=int, default=2, help="of each service")
+    parser.add_argument("--backend-kills", type=int, default=2, help="of broker and database")
+    parser.add_argument("--freezes", type=int, default=2)
+    parser.add_argument("--freeze-s", type=float, default=20.0)
+    parser.add_argument("--poison", type=int, default=2, help=f"times {RECORDS} hostile records")
+    asked = parser.parse_args()
+    faults = faults_of(
+        Random(asked.seed),
+        asked.kills,
+        asked.backend_kills,
+        asked.freezes,
+        asked.freeze_s,
+        asked.poison,
+    )
+    with a_plane() as plane:
+        kept = not asyncio.run(campaign(plane, asked.seed, faults, asked.events)).broken
+    print(f"seed {asked.seed}: {'kept' if kept else 'BROKEN'}")
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

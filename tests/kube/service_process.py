@@ -1,0 +1,140 @@
+"""One service of a test's plane in a process of its own, which can be killed again and again.
+
+`python -m tests.kube.service_process` gets what it is from its standard input. Then each line there
+forks one life of the service, and an answer names its process: what takes long, the imports, is
+done once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.apps import all_services
+
+from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.processes import die_with_parent, last_lines
+from wharfinger.runtime.settings import Settings
+from wharfinger_cli.one import BUILDERS
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStart:
+    """`directory`: of the joined clusters. `log`: what it writes, of all its lives."""
+
+    name: str
+    backend: Backend
+    database_url: str
+    prefix: str
+    directory: Path
+    log: Path
+
+
+class ServiceProcess:
+    """Its first life begins when it was made."""
+
+    def __init__(self, start: ServiceStart) -> None:
+        self.name = start.name
+        self._log = start.log
+        self._lives = 0
+        self._forks = subprocess.Popen(
+            [sys.executable, "-m", "tests.kube.service_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            preexec_fn=die_with_parent(signal.SIGKILL),
+        )
+        assert self._forks.stdin is not None, "it is a pipe"
+        pickle.dump(start, self._forks.stdin)
+        self.start()
+
+    def start(self) -> None:
+        """A new life."""
+        self._lives += 1
+        self._pid = int(self._asked(b"start\n"))
+
+    def kill(self) -> bool:
+        """kill -9, in the middle of what it does. False: it had ended by itself before."""
+        try:
+            os.kill(self._pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return int(self._asked(b"end\n")) == signal.SIGKILL
+
+    def end(self) -> None:
+        """For good."""
+        self.kill()
+        self._forks.kill()
+        self._forks.wait()
+
+    def ready(self) -> bool:
+        """Whether this life has become ready."""
+        return self._log.exists() and self._log.read_text().count(READY) == self._lives
+
+    def skip(self) -> None:
+        """This life was ended before it was ready."""
+        if not self.ready():
+            self._lives -= 1
+
+    def words(self) -> str:
+        """The end of what it has written."""
+        return f"{self.name}: {last_lines(self._log.read_text(), 30)}"
+
+    def _asked(self, command: bytes) -> bytes:
+        pipe, answers = self._forks.stdin, self._forks.stdout
+        assert pipe is not None, "it is a pipe"
+        assert answers is not None, "it is a pipe"
+        pipe.write(command)
+        pipe.flush()
+        return answers.readline()
+
+
+READY = "this life is ready"
+
+
+def services_of(process: str) -> tuple[str, ...]:
+    """Such as `scheduler-fleet` and `scheduler-cluster`."""
+    return tuple(name for name in BUILDERS if name.partition("-")[0] == process)
+
+
+async def _serve(start: ServiceStart) -> None:
+    settings = Settings(fleet_shards=1, clusters=start.directory)
+    names = services_of(start.name)
+    async with all_services(start.backend, start.database_url, start.prefix, settings, names):
+        print(READY, flush=True)
+        await asyncio.Event().wait()
+
+
+def _live(start: ServiceStart) -> None:
+    log = os.open(start.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    die_with_parent(signal.SIGKILL)()
+    try:
+        asyncio.run(_serve(start))
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
+def main() -> None:
+    start, pid = pickle.load(sys.stdin.buffer), 0
+    for line in sys.stdin.buffer:
+        if line == b"start\n":
+            pid = os.fork()
+            if pid == 0:
+                _live(start)
+            print(pid, flush=True)
+        else:
+            _, status = os.waitpid(pid, 0)
+            print(os.WTERMSIG(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

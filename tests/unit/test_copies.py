@@ -1,0 +1,365 @@
+"""What is still to be written of copied workloads, by decided bindings and what both servers
+have."""
+
+from __future__ import annotations
+
+import asyncio
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from wharfinger.domain.actuation import COPIED, COPIED_FOR, COPIED_FROM
+from wharfinger.events.rendering import Rendered
+from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.kube.joined import JoinedCluster
+from wharfinger.runtime.kube.kubeconfig import Access
+from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.service import ServiceContext
+from wharfinger.runtime.settings import Settings
+from wharfinger.stages.actuator.answers import FIELD_MANAGER, NO_ANSWER, ApiAnswer
+from wharfinger.stages.actuator.copies import CopyWrite, copy_writes, decided_copies
+from wharfinger.stages.actuator.effects import EffectObject
+from wharfinger.stages.actuator.hub import HubObjects, name_of
+from wharfinger_actuator.objects import ObjectMirror, ObjectWriter, said_of
+
+HUB, OSLO = "hub", "oslo"
+KINDS = ("Deployment", "StatefulSet")
+
+
+def a_binding(name: str = "web", kind: str = "StatefulSet", replicas: int = 3) -> Rendered:
+    resource = {"apiVersion": "apps/v1", "kind": kind, "namespace": "shop", "name": name}
+    return {
+        "kind": "ResourceBinding",
+        "metadata": {"namespace": "shop", "name": f"{name}-{kind.lower()}"},
+        "spec": {"resource": resource, "clusters": [{"name": OSLO, "replicas": replicas}]},
+    }
+
+
+def a_workload(kind: str = "StatefulSet", **pod: Any) -> Rendered:
+    container = {
+        "name": "main",
+        "image": "nginx:1",
+        "args": ["-a", "-b"],
+        "ports": [{"containerPort": 80, "protocol": "TCP"}],
+        "resources": {},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"namespace": "shop", "name": "web", "labels": {"app": "web"}},
+        "spec": {
+            "replicas": 8,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"creationTimestamp": None, "labels": {"app": "web"}},
+                "spec": {"containers": [container], **pod},
+            },
+        },
+    }
+
+
+def a_config_map(name: str) -> Rendered:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"namespace": "shop", "name": name},
+        "data": {"colour": "blue"},
+    }
+
+
+def of(*objects: Rendered) -> HubObjects:
+    found = HubObjects()
+    for one in objects:
+        found.of(one["kind"])[name_of(one)] = one
+    return found
+
+
+def observed(wanted: Rendered) -> Rendered:
+    """As the member has it after it was written, with a default and the entry of an applier."""
+    wanted = deepcopy(wanted)
+    metadata = {
+        **wanted["metadata"],
+        "uid": "u-1",
+        "resourceVersion": "7",
+        "managedFields": [{"manager": "wharfinger", "operation": "Apply"}],
+    }
+    return {**wanted, "metadata": metadata, "status": {"replicas": 3}}
+
+
+def open_writes(
+    templates: HubObjects, there: HubObjects, *bindings: Rendered, ours: tuple[str, ...] = ()
+) -> list[CopyWrite]:
+    return copy_writes(decided_copies(bindings, templates, HUB, OSLO), there, HUB, ours)
+
+
+def the_copy(template: Rendered) -> Rendered:
+    (write,) = open_writes(of(template), of(), a_binding(kind=template["kind"]))
+    assert write.what == "create"
+    return observed(write.request.body)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_a_copy_as_it_was_written_is_left(kind: str) -> None:
+    template = a_workload(kind)
+    copy = the_copy(template)
+    assert copy["spec"]["replicas"] == 3
+    del copy["spec"]["template"]["metadata"]["creationTimestamp"]
+    copy["spec"]["template"]["spec"]["dnsPolicy"] = "ClusterFirst"
+    sidecar = {"name": "mesh", "image": "mesh:1"}
+    copy["spec"]["template"]["spec"]["containers"].insert(0, sidecar)
+    assert open_writes(of(template), of(copy), a_binding(kind=kind)) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda copy: copy["spec"].update(replicas=5),
+        lambda copy: container_of(copy).update(image="nginx:theirs"),
+        lambda copy: container_of(copy).pop("args"),
+        lambda copy: container_of(copy).update(args=["-a", "-b", "-c"]),
+        lambda copy: copy["metadata"]["labels"].pop("app"),
+        lambda copy: copy["spec"]["template"]["spec"]["containers"].clear(),
+    ],
+    ids=["replicas", "image", "no arguments", "more arguments", "label", "container"],
+)
+def test_a_copy_that_somebody_has_changed_is_applied_again(change: Any) -> None:
+    template = a_workload()
+    copy = the_copy(template)
+    change(copy)
+    (write,) = open_writes(of(a_workload()), of(copy), a_binding())
+    assert (write.what, write.object.uid) == ("apply", "u-1")
+    assert container_of(write.request.body)["image"] == "nginx:1"
+    assert write.request.parameters == {
+        "fieldManager": "wharfinger",
+        "fieldValidation": "Strict",
+    }, "without force"
+
+
+def container_of(workload: Rendered) -> dict[str, Any]:
+    found: dict[str, Any] = workload["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def test_a_copy_that_was_deleted_is_created_again() -> None:
+    template = a_workload()
+    copy = the_copy(template)
+    copy["metadata"]["deletionTimestamp"] = "2025-06-15T15:06:40Z"
+    assert open_writes(of(template), of(copy), a_binding()) == [], "it ends"
+    (write,) = open_writes(of(template), of(), a_binding())
+    assert (write.what, write.request.method) == ("create", "POST")
+
+
+def test_an_object_without_our_annotation_is_left() -> None:
+    template = a_workload()
+    copy = the_copy(template)
+    del copy["metadata"]["annotations"][COPIED_FROM]
+    assert open_writes(of(template), of(copy), a_binding()) == []
+
+
+def test_the_certificate_that_each_cluster_makes_is_not_copied() -> None:
+    sources = [{"configMap": {"name": "kube-root-ca.crt"}}, {"configMap": {"name": "settings"}}]
+    template = a_workload(volumes=[{"name": "all", "projected": {"sources": sources}}])
+    templates = of(template, a_config_map("kube-root-ca.crt"), a_config_map("settings"))
+    created = [write.object.name for write in open_writes(templates, of(), a_binding())]
+    assert created == ["settings", "web"]
+
+
+def test_every_config_map_that_a_pod_names_is_copied_and_no_secret() -> None:
+    template = a_workload(
+        initContainers=[{"name": "init", "envFrom": [{"configMapRef": {"name": "a"}}]}],
+        volumes=[
+            {"name": "b", "configMap": {"name": "b", "optional": True}},
+            {"name": "c", "projected": {"sources": [{"configMap": {"name": "c"}}]}},
+            {"name": "d", "secret": {"secretName": "d"}},
+        ],
+    )
+    key = {"configMapKeyRef": {"name": "e", "key": "k"}}
+    container_of(template)["env"] = [{"name": "E", "valueFrom": key}]
+    templates = of(template, *(a_config_map(name) for name in "abcdef"))
+    created = [str(write.object) for write in open_writes(templates, of(), a_binding())]
+    maps = [f"ConfigMap shop/{name}" for name in "abce"]
+    assert created == [*maps, "StatefulSet shop/web"]
+
+
+def test_what_cannot_be_copied_is_named() -> None:
+    bindings = (a_binding("web"), a_binding("daily", "CronJob"))
+    decided = decided_copies(bindings, of(), HUB, OSLO)
+    assert {str(object): left.why for object, left in decided.left_out.items()} == {
+        "StatefulSet shop/web": "its template is not in hub",
+        "CronJob shop/daily": "apps/v1 CronJob is no kind that is copied",
+    }
+    assert decided.bindings == {"shop/web-statefulset", "shop/daily-cronjob"}
+
+
+def test_only_copies_of_decided_bindings_are_removed() -> None:
+    copy = the_copy(a_workload())
+    assert copy["metadata"]["annotations"][COPIED_FOR] == "shop/web-statefulset"
+    assert copy["metadata"]["annotations"][COPIED]
+    assert open_writes(of(a_workload()), of(copy)) == []
+    (write,) = open_writes(of(a_workload()), of(copy), ours=("shop/web-statefulset",))
+    assert write.request.body["preconditions"] == {"uid": "u-1", "resourceVersion": "7"}
+
+
+def test_a_copy_waits_for_the_watches_of_its_kind_and_for_no_other() -> None:
+    access = Access("https://oslo.test")
+    joined = JoinedCluster("oslo", access, "act", verbs=("copy",))
+    context = ServiceContext(Settings(), cast(Backend, None), cast(Ledger, None), {}, {})
+    writer = ObjectWriter(joined, context, "test")
+    deployments, others = (ObjectMirror(kind, {}, asyncio.Event()) for kind in KINDS)
+    writer._mirrors = [deployments, others]
+    templates = of(a_workload("Deployment"), a_workload("StatefulSet"))
+    bindings = [a_binding(kind=kind) for kind in KINDS]
+    writes = open_writes(templates, of(), *bindings)
+    assert [write.object.kind for write in writer._sendable(writes)] == [*KINDS]
+    deployments.broken("reset")
+    assert [write.object.kind for write in writer._sendable(writes)] == ["StatefulSet"]
+    assert writer.why == "reset"
+    deployments.alive("8")
+    assert len(writer._sendable(writes)) == 2
+
+
+# --- Secrets
+
+
+CONTENT = "cGFzc3dvcmQtb2Ytc2hvcA=="
+
+
+def a_secret(name: str, version: str = "5", type: str = "Opaque") -> Rendered:
+    last = "kubectl.kubernetes.io/last-applied-configuration"
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "namespace": "shop",
+            "name": name,
+            "uid": f"uid-of-{name}",
+            "resourceVersion": version,
+            "annotations": {last: f'{{"data":{{"key":"{CONTENT}"}}}}'},
+        },
+        "type": type,
+        "data": {"key": CONTENT},
+    }
+
+
+def with_secrets(*names: str) -> Rendered:
+    """A workload that names them."""
+    pulls = [{"name": name} for name in names]
+    return a_workload(imagePullSecrets=pulls)
+
+
+def secret_writes(
+    templates: HubObjects, there: HubObjects, *secrets: str, ours: tuple[str, ...] = ()
+) -> list[CopyWrite]:
+    """`secrets`: namespaces whose Secrets are copied."""
+    decided = decided_copies([a_binding()], templates, HUB, OSLO, secrets)
+    return copy_writes(decided, there, HUB, ours)
+
+
+def test_a_secret_is_copied_only_where_it_is_allowed_and_named() -> None:
+    templates = of(with_secrets("named"), a_secret("named"), a_secret("other"))
+    assert [str(one.object) for one in secret_writes(templates, of())] == ["StatefulSet shop/web"]
+    elsewhere = secret_writes(templates, of(), "warehouse")
+    assert [str(one.object) for one in elsewhere] == ["StatefulSet shop/web"]
+    secret, workload = secret_writes(templates, of(), "shop")
+    assert (str(secret.object), str(workload.object)) == (
+        "Secret shop/named",
+        "StatefulSet shop/web",
+    ), "before the workload"
+    assert secret.request.path == "/api/v1/namespaces/shop/secrets"
+    assert secret.request.body["data"] == {"key": CONTENT}
+    assert secret.request.body["type"] == "Opaque"
+    assert secret.right == "copy Secret in shop"
+
+
+@pytest.mark.parametrize(
+    "type", ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"]
+)
+def test_a_secret_of_one_cluster_is_not_copied(type: str) -> None:
+    templates = of(with_secrets("named"), a_secret("named", type=type))
+    writes = secret_writes(templates, of(), "shop")
+    assert [str(one.object) for one in writes] == ["StatefulSet shop/web"]
+
+
+def test_nothing_of_what_a_secret_holds_is_shown_or_annotated() -> None:
+    templates = of(with_secrets("named"), a_secret("named"))
+    secret, workload = secret_writes(templates, of(), "shop")
+    assert secret.shown["data"] == {"key": "(not shown)"}
+    assert CONTENT not in str(secret.shown)
+    assert CONTENT not in str(secret.request.body["metadata"])
+    assert workload.shown == workload.request.body
+    another = a_secret("named")
+    another["data"] = {"key": "b3RoZXI="}
+    same, _ = secret_writes(of(with_secrets("named"), another), of(), "shop")
+    marks = [one.request.body["metadata"]["annotations"][COPIED] for one in (secret, same)]
+    assert marks[0] == marks[1], "the annotation is no digest of the content"
+
+
+def test_a_secret_is_written_again_when_it_has_changed_on_either_side() -> None:
+    templates = of(with_secrets("named"), a_secret("named"))
+    there = of(*(observed(one.request.body) for one in secret_writes(templates, of(), "shop")))
+    assert secret_writes(templates, there, "shop") == []
+    newer = a_secret("named", version="6")
+    (changed,) = secret_writes(of(with_secrets("named"), newer), there, "shop")
+    assert (changed.what, str(changed.object)) == ("apply", "Secret shop/named")
+    assert CONTENT not in str(changed.shown)
+    there.of("Secret")["shop/named"]["data"] = {"key": "b3RoZXI="}
+    (taken,) = secret_writes(templates, there, "shop")
+    assert taken.what == "apply"
+    del there.of("Secret")["shop/named"]["metadata"]["annotations"][COPIED_FROM]
+    assert secret_writes(templates, there, "shop") == [], "that of others"
+
+
+def test_a_secret_goes_with_its_workload_and_stays_where_it_is_allowed_no_more() -> None:
+    templates = of(with_secrets("named"), a_secret("named"))
+    there = of(*(observed(one.request.body) for one in secret_writes(templates, of(), "shop")))
+    ours = ("shop/web-statefulset",)
+    assert secret_writes(templates, there, ours=ours) == []
+    decided = decided_copies([], templates, HUB, OSLO, ("shop",))
+    gone = copy_writes(decided, there, HUB, ours)
+    assert [f"{one.what} {one.object}" for one in gone] == [
+        "delete StatefulSet shop/web",
+        "delete Secret shop/named",
+    ]
+
+
+def test_a_broken_watch_of_secrets_stops_those_of_its_namespace_alone() -> None:
+    context = ServiceContext(Settings(), cast(Backend, None), cast(Ledger, None), {}, {})
+    joined = JoinedCluster("oslo", Access("https://oslo.test"), "act", verbs=("copy",))
+    writer = ObjectWriter(joined, context, "test")
+    known: dict[str, Rendered] = {}
+    wake = asyncio.Event()
+    workloads = ObjectMirror("StatefulSet", {}, wake)
+    shop, other = (ObjectMirror("Secret", known, wake, name) for name in ("shop", "shop-2"))
+    writer._mirrors = [workloads, shop, other]
+    second = a_secret("x")
+    second["metadata"]["namespace"] = "shop-2"
+    other.replace([second], "1")
+    shop.replace([a_secret("named")], "1")
+    assert sorted(known) == ["shop-2/x", "shop/named"]
+    shop.replace([], "2")
+    assert sorted(known) == ["shop-2/x"], "a list of one namespace says nothing of another"
+    assert (shop.gone, other.gone) == ({"shop/named"}, set())
+    writes = secret_writes(of(with_secrets("named"), a_secret("named")), of(), "shop")
+    other.broken("reset")
+    assert len(writer._sendable(writes)) == 2
+    shop.broken("forbidden")
+    assert [one.object.kind for one in writer._sendable(writes)] == ["StatefulSet"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (ApiAnswer(403, "Forbidden", f"webhook: {CONTENT}"), "(not shown)"),
+        (ApiAnswer(422, "Invalid", f"data: {CONTENT}"), "(not shown)"),
+        (ApiAnswer(409, "Conflict", f"webhook: {CONTENT}"), "(not shown)"),
+        (ApiAnswer(409, "Conflict", "by kubectl", (FIELD_MANAGER,)), "by kubectl"),
+        (ApiAnswer(NO_ANSWER, message="reset"), "reset"),
+        (ApiAnswer(200), ""),
+    ],
+)
+def test_an_answer_about_a_secret_cannot_quote_it(answer: ApiAnswer, message: str) -> None:
+    said = said_of(EffectObject("Secret", "shop", "named"), answer)
+    assert said == replace(answer, message=message)
+    assert said_of(EffectObject("ConfigMap", "shop", "named"), answer) == answer
