@@ -7,11 +7,14 @@ import asyncio
 import json
 import multiprocessing
 import os
+import pwd
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
+import uuid
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -267,6 +270,47 @@ def test_root_may_use_a_directory_that_nobody_else_can_pass(tmp_path: Path) -> N
         postgres.stop()
     assert closed.stat().st_mode & 0o777 == 0o710
     assert shared.stat().st_mode & 0o777 == 0o771
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("useradd") is None, reason="only root makes users"
+)
+def test_planes_that_start_at_once_as_root_make_one_user() -> None:
+    """On a new machine. Of two users of one name, the server of one plane runs as a uid without a
+    name, and does not start."""
+    name = f"wharfinger_{uuid.uuid4().hex[:8]}"
+    make = textwrap.dedent(f"""
+        import sys
+        from wharfinger.runtime import embedded_postgres
+        embedded_postgres.SYSTEM_USER = {name!r}
+        print("ready", flush=True)
+        sys.stdin.readline()
+        print("uid", embedded_postgres._account().uid)
+    """)
+    makers = [
+        subprocess.Popen(
+            [sys.executable, "-c", make], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    try:
+        for maker in makers:
+            assert maker.stdout is not None
+            assert maker.stdout.readline() == "ready\n"
+        for maker in makers:
+            assert maker.stdin is not None
+            maker.stdin.write("\n")
+            maker.stdin.flush()
+        lines = [maker.communicate()[0].splitlines()[-1] for maker in makers]
+        assert lines == [f"uid {pwd.getpwnam(name).pw_uid}"] * len(makers)
+        entries = Path("/etc/passwd").read_text().splitlines()
+        assert sum(entry.startswith(f"{name}:") for entry in entries) == 1
+    finally:
+        for maker in makers:
+            maker.kill()
+            maker.wait()
+        while subprocess.run(["userdel", name], capture_output=True, check=False).returncode == 0:
+            pass
 
 
 def _start_as_nobody(home: str, told: Connection) -> None:

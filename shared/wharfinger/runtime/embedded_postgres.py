@@ -10,6 +10,7 @@ user's group, no wider than needed.
 
 from __future__ import annotations
 
+import fcntl
 import grp
 import hashlib
 import os
@@ -19,6 +20,8 @@ import signal
 import stat
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -378,12 +381,27 @@ def _account() -> _Account:
     try:
         entry = pwd.getpwnam(SYSTEM_USER)
     except KeyError:
-        _create_system_user()
-        entry = pwd.getpwnam(SYSTEM_USER)
+        with _users_locked():
+            entry = _create_system_user()
     return _Account(entry.pw_uid, entry.pw_gid, switch=True)
 
 
-def _create_system_user() -> None:
+@contextmanager
+def _users_locked() -> Iterator[None]:
+    """While no other process of ours makes a user. `useradd` looks for the name before it takes its
+    own lock: of several at once each makes a user of that name, with a uid of its own."""
+    directory = os.open("/etc", os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
+
+
+def _create_system_user() -> pwd.struct_passwd:
+    """The user, also where another process was quicker."""
+    with suppress(KeyError):
+        return pwd.getpwnam(SYSTEM_USER)
     command = [
         "useradd",
         "--system",
@@ -399,7 +417,7 @@ def _create_system_user() -> None:
     except OSError as error:
         reason = f"useradd: {error.strerror or error}"
     try:
-        pwd.getpwnam(SYSTEM_USER)  # another process may have been quicker
+        entry = pwd.getpwnam(SYSTEM_USER)
     except KeyError:
         raise BackendError(
             "embedded database: PostgreSQL does not run as root, "
@@ -407,6 +425,7 @@ def _create_system_user() -> None:
             f" ({reason}): run as another user or set WHARFINGER_DATABASE"
         ) from None
     log.info("system_user_created", user=SYSTEM_USER)
+    return entry
 
 
 def _make_private(directory: Path, account: _Account) -> None:
