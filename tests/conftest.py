@@ -23,6 +23,7 @@ from tests.backends import (
 )
 from tests.costs import Costs
 from tests.deadline import Deadline
+from tests.failures import Failures
 from tests.watchdog import Watchdog
 
 from wharfinger.runtime.backends import Backend
@@ -43,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _own_directory(config)
     config.pluginmanager.register(Costs())
     config.pluginmanager.register(Deadline())
+    config.pluginmanager.register(Failures())
     config.add_cleanup(Watchdog.start().close)
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.deadline import UNTIL
-from tests.hunting import EXAMPLES, PROFILE, SEED
+from tests.failures import ONLY
+from tests.hunting import EXAMPLES, PROFILE, SEED, TARGET
 from tests.patience import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +37,7 @@ time.sleep(3600)
 
 
 def environment(**extra: str) -> dict[str, str]:
-    ours = (SEED, PROFILE, EXAMPLES, UNTIL)
+    ours = (SEED, PROFILE, EXAMPLES, UNTIL, TARGET, ONLY)
     plain = {name: value for name, value in os.environ.items() if name not in ours}
     return {**plain, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), **extra}
 
@@ -95,6 +96,36 @@ def test_when_the_time_is_used_up_no_test_begins_and_each_is_named(tmp_path: Pat
     assert "1 skipped" in late.stdout
     assert early.returncode == 1
     assert "not run:" not in early.stdout
+
+
+def test_failed_tests_are_named_in_a_file_and_run_alone_by_it(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
+    (tmp_path / "test_some.py").write_text(
+        "from pathlib import Path\n"
+        "def test_passes():\n    Path('passed').touch()\n"
+        "def test_fails():\n    assert Path('mended').exists()\n"
+    )
+    failed = tmp_path / "build" / "failed-test.txt"
+
+    def run(*arguments: str, **extra: str) -> int:
+        Path(tmp_path, "passed").unlink(missing_ok=True)
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, str(tmp_path)],
+            cwd=tmp_path,
+            env=environment(**{TARGET: "test", "TMPDIR": str(tmp_path), **extra}),
+            capture_output=True,
+            check=False,
+        ).returncode
+
+    assert run("-n", "2") == pytest.ExitCode.TESTS_FAILED
+    assert failed.read_text() == "test_some.py::test_fails\n"
+    assert run("-n", "1", **{ONLY: str(failed)}) == pytest.ExitCode.TESTS_FAILED
+    Path(tmp_path, "mended").touch()
+    assert run("-n", "1", **{ONLY: str(failed)}) == pytest.ExitCode.OK
+    assert not Path(tmp_path, "passed").exists()
+    assert failed.exists()
+    assert run() == pytest.ExitCode.OK
+    assert not failed.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
