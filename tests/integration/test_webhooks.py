@@ -200,7 +200,7 @@ async def test_what_fails_holds_its_key_only_and_becomes_a_dead_letter(
 async def test_a_receiver_that_is_away_is_asked_seldom_and_gets_everything_later(
     api: ApiUnderTest, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook_delivery, "PROBE_S", 30_000.0)  # 0.3 s by the scale
+    monkeypatch.setattr(webhook_delivery, "PROBE_S", 3e9)  # some hours by the scale
     viewer = await api.as_("viewer", name="ada")
     feed = await feed_of(viewer)
     delivery = api.api.webhooks
@@ -219,6 +219,9 @@ async def test_a_receiver_that_is_away_is_asked_seldom_and_gets_everything_later
     assert found["why"].startswith("20 failures in a row: ")
     asked = len(receiver.got)
     assert asked == 20
+    monkeypatch.setattr(webhook_delivery, "PROBE_S", 30_000.0)  # 0.3 s
+    async with api.past.present.transaction() as transaction:
+        await transaction.raw.execute("update subscription set probe_at_us = 0")
     patient = delivery.sender
     delivery.sender = WebhookSender(LOOPBACK, timeout_s=0.2)
     receiver.answering = Answering(wait_s=0.4)  # answers, and too late
