@@ -68,6 +68,8 @@ def a_loop(
         lock_timeout_s=options.get("lock_timeout_s", 5.0),
         take_max=int(options.get("take_max", 500)),
         mailbox_max=int(options.get("mailbox_max", 4000)),
+        broadcast=(CLUSTERS.name,),
+        partitioned=(TOPIC,),
     )
 
 

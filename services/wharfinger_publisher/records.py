@@ -39,6 +39,7 @@ from wharfinger.kernel.incarnations import incarnation_at
 from wharfinger.runtime.decision_event import decision_event, incarnation_text
 from wharfinger.runtime.ledger import Fact, FeedPlaces, IntakeRow, LedgerRow, WentBack
 from wharfinger.runtime.ledger.incarnations import of_stream
+from wharfinger.runtime.messages import Together
 from wharfinger.runtime.sending import Dividing, OutgoingRecord, Place
 
 FRAME_BYTES = 2048
@@ -68,7 +69,7 @@ class RecordMaker:
         """Rows of several streams, each stream's in order of seq. `places`: theirs in the feed."""
         out: list[OutgoingRecord] = []
         topics = {row.seq: self._place(row.accepted) for row in rows if row.accepted is not None}
-        followed = _followed(rows, topics)
+        followed, together = _followed(rows, topics), _together(rows, topics)
         limits = self.dividing.limits
         fanout = Fanout(
             self._shard_of, min(limits[ASSIGNMENTS.name], limits[OUTCOMES.name]) - FRAME_BYTES
@@ -77,7 +78,12 @@ class RecordMaker:
         promises, several = Promises(), self.partitions[OUTCOMES.name] > 1
         for row in rows:
             if row.accepted is not None:
-                out.extend(self._accepted(row.accepted, topics[row.seq], row.seq in followed))
+                place, header = topics[row.seq], together.get(row.round, b"")
+                out += (
+                    self._accepted(row.accepted, place, followed=True)
+                    if row.seq in followed
+                    else self._accepted(row.accepted, place, together=header)
+                )
                 continue
             out += self.dividing.fitting(self._decision(row, places))
             for message in fanout.add(row.stream, row.seq, str(row.id), row.data()):
@@ -144,13 +150,19 @@ class RecordMaker:
         return topic.name, self._partition_for(accepted.partition_key, self.partitions[topic.name])
 
     def _accepted(
-        self, accepted: IntakeRow, place: Place, followed: bool = False
+        self, accepted: IntakeRow, place: Place, *, followed: bool = False, together: bytes = b""
     ) -> Iterable[OutgoingRecord]:
         topic, partition = place
         key = accepted.key.encode()
         yield from self.dividing.fitting(
             OutgoingRecord(
-                topic, partition, key, accepted.body, str(accepted.id), followed=followed
+                topic,
+                partition,
+                key,
+                accepted.body,
+                str(accepted.id),
+                followed=followed,
+                together=together,
             )
         )
         if accepted.type == BY_NAME[topic].ended_by:
@@ -221,3 +233,21 @@ def _followed(rows: Sequence[LedgerRow], places: Mapping[int, Place]) -> set[int
                 found.add(row.seq)
             behind.add(at)
     return found
+
+
+def _together(rows: Sequence[LedgerRow], places: Mapping[int, Place]) -> dict[int, bytes]:
+    """By round of the intake whose rows go to several places: the header of its last record at each
+    place. It has the id of the round's first event, because the number of a round may come again
+    after a restore. `places`: where the rows of the intake go, by seq."""
+    first: dict[int, str] = {}
+    found: dict[int, dict[str, None]] = {}
+    for row in rows:
+        if row.accepted is not None:
+            first.setdefault(row.round, row.accepted.id.hex)
+            topic, partition = places[row.seq]
+            found.setdefault(row.round, {})[f"{topic}/{partition}"] = None
+    return {
+        round_: Together(first[round_], tuple(at)).header()
+        for round_, at in found.items()
+        if len(at) > 1
+    }

@@ -2,8 +2,8 @@
 depends on the machine.
 
 The ceilings are what is loaded today, and `MARGIN` is for what differs between machines. A command
-that needs more finds here what is to be imported where it is used. What a command loads when it does its work is looked at by
-tests/integration/test_cli.py, which has a plane."""
+that needs more finds here what is to be imported where it is used. What a command loads when it
+does its work is looked at by tests/integration/test_cli.py, which has a plane."""
 
 from __future__ import annotations
 

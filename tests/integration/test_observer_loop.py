@@ -16,6 +16,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from tests.apps import a_context, running, send, standing_on, until
 from tests.counter import withdrawn
+from tests.patience import PATIENCE_S
 
 from wharfinger.answers.submit import submission
 from wharfinger.domain.value import Value
@@ -28,10 +29,11 @@ from wharfinger.events.envelope import Event
 from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, CAPACITY, CLUSTER_STATE
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Failures, Publication
+from wharfinger.runtime import observer_loop
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.broadcast import ends_of
 from wharfinger.runtime.ledger import DecisionQuery, Ledger
-from wharfinger.runtime.messages import Message
+from wharfinger.runtime.messages import Message, Together
 from wharfinger.runtime.observer_loop import Loaded
 from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import ServiceContext
@@ -132,6 +134,31 @@ async def test_the_end_lies_behind_the_last_record_of_the_last_batch(
         consumer.assign(others)
         ends = await ends_of(consumer, others)
     assert ends == {tp: sum(counts) if tp == place else 0 for tp in others}
+
+
+async def test_what_was_accepted_together_is_told_together(
+    context: ServiceContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the rest of it takes, while it is waited for."""
+    monkeypatch.setattr(observer_loop, "REST_S", PATIENCE_S)
+    service = a_teller(context, "oslo")
+    place = CLUSTER_STATE.name, context.cluster_partition("k")
+    mark = Together("one", (f"{place[0]}/{place[1]}", f"{BINDINGS.name}/0"))
+
+    async def told_are(*counts: int) -> bool:
+        return await told(context, "oslo") == list(counts)
+
+    async with running(service):
+        await until(lambda: told_are(0))
+        first = [
+            Message(*place, 0, withdrawn(0), followed=True),
+            Message(*place, 1, withdrawn(1), together=mark),
+        ]
+        for message in first:
+            await service.loop.offer([message])
+            await asyncio.sleep(0.2)  # several times what is coalesced
+        await service.loop.offer([Message(BINDINGS.name, 0, 0, withdrawn(2), together=mark)])
+        await until(lambda: told_are(0, 3))
 
 
 async def test_nothing_is_told_before_everything_is_read(context: ServiceContext) -> None:

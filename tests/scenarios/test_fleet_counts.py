@@ -136,6 +136,25 @@ def test_who_waits_for_room_is_asked_again_by_the_next_count(plane: FleetPlane) 
     plane.then_scheduled("web", oslo=9)
 
 
+def test_a_new_request_waits_for_the_first_count_of_every_cluster(plane: FleetPlane) -> None:
+    """Otherwise a new fleet's replicas all go to the cluster that is counted first."""
+    plane.given(a_cluster("bergen"), a_cluster("oslo"))
+    plane.given(counted("bergen", small=8, large=2, nodes=2))
+    plane.when(a_binding("web", 8))
+    plane.then_nothing()
+    plane.when(counted("oslo", small=8, large=2, nodes=2))
+    plane.then_scheduled("web", bergen=4, oslo=4)
+
+
+def test_a_cluster_that_is_never_counted_is_waited_for_three_seconds(plane: FleetPlane) -> None:
+    plane.given(a_cluster("bergen"), a_cluster("oslo"))
+    plane.given(counted("bergen", small=8, large=2, nodes=2))
+    plane.when(a_binding("web", 8))
+    plane.then_nothing()
+    plane.wait(4)
+    plane.then_scheduled("web", bergen=8)
+
+
 # The whole plane
 
 

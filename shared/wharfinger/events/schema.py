@@ -26,6 +26,7 @@ from wharfinger.events.streams import (
     DAY_MS,
     FOLLOWED,
     RECORD_BYTES_MAX,
+    TOGETHER,
     TOPICS,
     Topic,
 )
@@ -49,7 +50,10 @@ GUARANTEES = f"""\
   `wharfinger.outcomes` its key gets nothing more of that stream until the broker takes it;
   elsewhere the others go on, and the gap shows in `sequence`.
 - A record of the topics that the intake writes may carry the header `{FOLLOWED}`. It was
-  accepted together with others, and at least one of them comes later in the same partition."""
+  accepted together with others, and at least one of them comes later in the same partition.
+- The last one in its partition carries `{TOGETHER}` instead, if others of them are in
+  other partitions or topics: a name of the acceptance and all its places (`topic/partition`), with
+  spaces between."""
 
 SIZES = f"""\
 ## Sizes

@@ -32,6 +32,10 @@ FOLLOWED = "wharfinger-followed"
 """Header of a record that was accepted together with others which follow it in the same partition.
 The reader of that partition decides them together."""
 
+TOGETHER = "wharfinger-together"
+"""Header of the last record of an acceptance in a partition, where others of the acceptance go to
+other topics or partitions: a name of the acceptance and all its places (`topic/partition`)."""
+
 RECORD_BYTES_MAX = 1_000_000
 """What is larger is divided before it is sent. The difference is for the key and for what Kafka
 writes around a record."""

@@ -11,14 +11,37 @@ import msgspec
 from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
 
+HEADER_BYTES_MAX = 8192
+"""A longer header about an acceptance is not ours."""
+
+
+class Together(msgspec.Struct, frozen=True):
+    """Where the records of one acceptance are. `acceptance`: a name that no other acceptance has.
+    `places`: all of them, as `Message.place` names them."""
+
+    acceptance: str
+    places: tuple[str, ...]
+
+    def header(self) -> bytes:
+        return " ".join((self.acceptance, *self.places)).encode()
+
+
+def together_of(header: bytes | None) -> Together | None:
+    """None where the header is not one of ours: its record counts as accepted alone."""
+    if not header or len(header) > HEADER_BYTES_MAX or not header.isascii():
+        return None
+    acceptance, *places = header.decode("ascii").split(" ")
+    return Together(acceptance, tuple(places)) if acceptance and places else None
+
 
 class Message(msgspec.Struct, frozen=True, eq=False):
     """One event as it was read. `ack` acknowledges it to the consumer; None where no consumer waits
     for that. `reached`: the offset at which a reader must continue to miss no later event; -1: the
     next offset. It is lower while an event that is divided into several records is incomplete.
     `sha256`: of the record's value, if that is not the event's body. `followed`: another event at
-    this place was accepted together with this one and comes later. `arrived_s`: when it was read,
-    by the monotonic clock."""
+    this place was accepted together with this one and comes later. `together`: of the last event of
+    an acceptance at this place, where the others are; None: there are no others. `arrived_s`: when
+    it was read, by the monotonic clock."""
 
     topic: str
     partition: int
@@ -28,6 +51,7 @@ class Message(msgspec.Struct, frozen=True, eq=False):
     reached: int = -1
     sha256: bytes = b""
     followed: bool = False
+    together: Together | None = None
     arrived_s: float = msgspec.field(default_factory=time.monotonic)
 
     @property

@@ -1,6 +1,9 @@
 """The loop that runs an observer: fold what comes, publish what is new, at most once in a
 coalescing time.
 
+What was accepted together is published from together: an observer waits for the rest of it, for
+`REST_S` at most.
+
 An observer has no history of its own. Whenever its partitions change it begins again: current
 assignments from the ledger, then every fact from the beginning of its topics; and it publishes
 nothing before it has reached the ends that were seen when it began. Nothing it reads is committed
@@ -32,6 +35,7 @@ from wharfinger.events.versions import Versions
 from wharfinger.kernel.decider import Micros, S
 from wharfinger.kernel.incarnations import FIRST
 from wharfinger.kernel.observer import Observer, Publication
+from wharfinger.runtime.acceptances import REST_S, Acceptances
 from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.progress import Progress
@@ -58,7 +62,8 @@ class ObserverLoop(Generic[S]):
     called before each publishing with the state: where an observer asks others, its shell starts
     the questions there. `coalesce_s`: how long changes are gathered before they are published.
     `incarnation`: of the ledger, for the envelope. `refuse`: makes a dead letter of a message that
-    the observer fails on; without it such a message ends the loop."""
+    the observer fails on; without it such a message ends the loop. `reads`: whether a place is read
+    here, of those that hold what was accepted together."""
 
     def __init__(
         self,
@@ -75,8 +80,11 @@ class ObserverLoop(Generic[S]):
         mailbox_max: int = 4000,
         incarnation: int = FIRST,
         refuse: Callable[[Message, str], Awaitable[None]] | None = None,
+        reads: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._refuse = refuse
+        self._reads = reads
+        self._acceptances = Acceptances(reads)
         self._incarnation = "" if incarnation == FIRST else str(incarnation)
         self.name = name
         self.observer = observer
@@ -131,7 +139,10 @@ class ObserverLoop(Generic[S]):
         self._work.set()
 
     def caught_up(self) -> None:
-        """All facts up to the ends seen at the beginning have been offered."""
+        """All facts up to the ends seen at the beginning have been offered. The topics may have
+        forgotten records of the acceptances before that."""
+        if not self._caught_up:
+            self._acceptances = Acceptances(self._reads)
         self._caught_up = True
         self._work.set()
 
@@ -182,6 +193,10 @@ class ObserverLoop(Generic[S]):
                 while (rest := self._published_at + self._rest_s - loop.time()) > 0:
                     await asyncio.sleep(min(rest, FOLD_EVERY_S))
                     await self._fold()
+                await self._fold_rest(loop)
+                if not self._caught_up:  # suspended meanwhile
+                    self.progress.moved(more=bool(self._waiting))
+                    continue
                 self._published_at = loop.time()
                 if self._turn is not None:
                     self._turn(self.state, self._clock())
@@ -209,6 +224,18 @@ class ObserverLoop(Generic[S]):
             pass
         self._work.clear()
 
+    async def _fold_rest(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Fold the rest of what was accepted together."""
+        until = loop.time() + REST_S
+        while self._acceptances.incomplete() and not self._stopping:
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._work.wait()
+            except TimeoutError:
+                self._acceptances = Acceptances(self._reads)
+            self._work.clear()
+            await self._fold()
+
     async def _fold(self) -> None:
         """Fold all messages that wait. After every 200 the other tasks of this loop get a turn,
         among them the consumers' heartbeats."""
@@ -228,6 +255,7 @@ class ObserverLoop(Generic[S]):
                     await self._lay_aside(message, error, self._refuse)
                 if message.ack is not None:
                     message.ack()
+                self._acceptances.add((message,))
             self._metrics.events.inc(count)
             self.progress.moved(more=True)
             self._room.set()

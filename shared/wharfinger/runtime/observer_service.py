@@ -69,6 +69,8 @@ class ObserverService(GroupService, Generic[S]):
         # What observers tell is coalesced anyway: polling less often costs less than it delays.
         self._fetch_wait_ms = 10 * context.backend.capabilities.fetch_wait_ms
         self._groups: frozenset[int] = frozenset()
+        self._broadcast_topics = frozenset(t.name for t in observing.broadcast)
+        self._partitioned_topics = frozenset(t.name for t in observing.partitioned)
         self._beginnings = 0
         self._broadcast_begun = False
         """Whether the broadcast reader is the one of the newest assignment."""
@@ -86,6 +88,7 @@ class ObserverService(GroupService, Generic[S]):
             turn=observing.turn,
             incarnation=context.ledger_incarnation,
             refuse=self._reading.refuse,
+            reads=self._reads,
         )
         self._broadcast = BroadcastReading(
             self.name,
@@ -117,6 +120,12 @@ class ObserverService(GroupService, Generic[S]):
             self._context.backend,
             client_id=f"wharfinger-{self.name}",
             sent=self._context.signals.sent,
+        )
+
+    def _reads(self, place: str) -> bool:
+        topic, _, partition = place.rpartition("/")
+        return topic in self._broadcast_topics or (
+            topic in self._partitioned_topics and partition in map(str, self._groups)
         )
 
     def groups(self) -> frozenset[int]:

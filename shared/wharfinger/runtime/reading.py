@@ -26,7 +26,7 @@ from wharfinger.events.envelope import Event
 from wharfinger.events.event_part import EventPart
 from wharfinger.events.names import wrong_name
 from wharfinger.events.parts import Assembler, Joined
-from wharfinger.events.streams import FOLLOWED
+from wharfinger.events.streams import FOLLOWED, TOGETHER
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.believed_sources import ALL_BELIEVED, BelievedSources
 from wharfinger.runtime.broadcast import BroadcastConsumer
@@ -35,7 +35,7 @@ from wharfinger.runtime.decode_cache import Decoded
 from wharfinger.runtime.fetch_pacing import SendSignals
 from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.letter_box import LetterBox
-from wharfinger.runtime.messages import Message
+from wharfinger.runtime.messages import Message, together_of
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.service import end_tasks
 from wharfinger.runtime.unpacking import REFUSED
@@ -220,11 +220,12 @@ class Reading:
             raise UndecodableError(
                 f"a record of {size:,} bytes; expected at most {RECEIVED_BYTES_MAX:,}"
             )
-        followed = False
+        followed, together = False, None
         for name, content in raw.headers:
             if name == REFUSED:
                 raise UndecodableError((content or b"").decode(errors="replace"))
             followed = followed or name == FOLLOWED
+            together = together_of(content) if name == TOGETHER else together
         record = event = await self._event(topic, partition, offset, value)
         while isinstance(event.data, EventPart):  # a part may itself be divided
             self._believe(topic, event)
@@ -251,6 +252,7 @@ class Reading:
             self._letters.reached(topic, partition, self._parts.reached(place, offset)),
             record.sha256,
             followed,
+            together,
         )
 
     def _believe(self, topic: str, event: Event[Value]) -> None:

@@ -42,7 +42,7 @@ from aiokafka.errors import (
 
 from wharfinger.events.message_codec import UndecodableError, frame_of
 from wharfinger.events.parts import TooSmallLimitError, divided, part_key
-from wharfinger.events.streams import BY_NAME, FOLLOWED, RECORD_BYTES_MAX, TOPICS
+from wharfinger.events.streams import BY_NAME, FOLLOWED, RECORD_BYTES_MAX, TOGETHER, TOPICS
 from wharfinger.runtime.producer import (
     BATCH_BYTES_MAX,
     InvalidRecordError,
@@ -83,6 +83,7 @@ class OutgoingRecord(msgspec.Struct, frozen=True):
     Every other record stands for itself (`stream` is empty).
 
     `followed`: another record at this place was accepted together with this one and comes later.
+    `together`: the header that names the other places of its acceptance; empty: there are none.
     """
 
     topic: str
@@ -93,6 +94,7 @@ class OutgoingRecord(msgspec.Struct, frozen=True):
     stream: str = ""
     seq: int = 0
     followed: bool = False
+    together: bytes = b""
 
     @property
     def place(self) -> Place:
@@ -305,10 +307,12 @@ class Sending:
             count = size = 0
             most = min(self._batch_bytes.get(topic, BATCH_BYTES_MAX), self.dividing.limits[topic])
             for record in records:
-                takes = record.size + len(record.key) + RECORD_OVERHEAD
+                takes = record.size + len(record.key) + len(record.together) + RECORD_OVERHEAD
                 if count and (size + takes > most or place in self._singly):
                     break
                 headers = [(FOLLOWED, b"")] if record.followed else []
+                if record.together:
+                    headers.append((TOGETHER, record.together))
                 if (
                     builder.append(
                         key=record.key, value=record.value, timestamp=None, headers=headers

@@ -33,6 +33,7 @@ from wharfinger.events.envelope import Event
 from wharfinger.kernel.decider import Decider, Micros, S
 from wharfinger.kernel.round import Basis, Head, Round
 from wharfinger.kernel.step import fresh_inputs, step, tick
+from wharfinger.runtime.acceptances import REST_S, Acceptances, ReadPlaces
 from wharfinger.runtime.extender_client import ExtenderClient, ExtenderTransport, HttpTransport
 from wharfinger.runtime.ledger import Ledger, Mark, Transient
 from wharfinger.runtime.messages import Message, Routing
@@ -56,9 +57,6 @@ takes about as long."""
 REST_MAX = 1000
 """Messages taken beyond `take_max` at most, so that a turn ends where an acceptance ends: as many
 as the intake accepts in one round."""
-REST_S = 1.0
-"""The longest wait for the rest of an acceptance. It comes in milliseconds, unless the broker
-refuses one of its records."""
 LOOK_AGAIN_S = 30.0
 """The longest wait for a due time: a change of the wall clock is noticed after so long at most."""
 
@@ -77,32 +75,13 @@ class _Stepped:
     told: Sequence[Event[Value]] = ()
 
 
-class _Acceptances:
-    """The furthest message of each place tells whether the acceptance it came with is complete. A
-    message that is read again is not the furthest."""
-
-    def __init__(self, messages: Iterable[Message] = ()) -> None:
-        self._furthest: dict[str, Message] = {}
-        self._incomplete: set[str] = set()
-        for message in messages:
-            self.add(message)
-
-    def add(self, message: Message) -> None:
-        known = self._furthest.get(message.place)
-        if known is None or known.offset <= message.offset:
-            self._furthest[message.place] = message
-            (self._incomplete.add if message.followed else self._incomplete.discard)(message.place)
-
-    def incomplete(self) -> bool:
-        return bool(self._incomplete)
-
-
 class StageLoop(Generic[S]):
     """`take_max`: messages of one batch at most, unless the rest of an acceptance follows.
     `mailbox_max`: how many may wait before readers are held back. `standing`: the topics whose
-    facts are for every stream, by the names the ledger has them under. `asker`: who puts a
-    decider's questions. `compare`: raises when the ledger has gone back behind what was published;
-    called before groups are taken.
+    facts are for every stream, by the names the ledger has them under. `broadcast`: the
+    topics that are read whole. `partitioned`: those of which each group reads the partition of its
+    number. `asker`: who puts a decider's questions. `compare`: raises when the ledger has gone back
+    behind what was published; called before groups are taken.
     """
 
     def __init__(
@@ -119,6 +98,8 @@ class StageLoop(Generic[S]):
         mailbox_max: int = 4000,
         lock_timeout_s: float = 15.0,
         standing: Sequence[str] = (),
+        broadcast: Collection[str] = (),
+        partitioned: Collection[str] = (),
         asker: ExtenderTransport | None = None,
         compare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -155,6 +136,8 @@ class StageLoop(Generic[S]):
         self._peers = decider if isinstance(decider, TellsPeers) and decider.has_peers else None
         self._told: dict[str, list[Event[Value]]] = {}
         """By stream: the events that its peers in this process sent since its last round."""
+        self._broadcast, self._partitioned = frozenset(broadcast), frozenset(partitioned)
+        self._read = ReadPlaces()
         self._last_group = -1
         self._held = False
         self._task: asyncio.Task[None] | None = None
@@ -183,6 +166,7 @@ class StageLoop(Generic[S]):
 
     def _put(self, messages: Iterable[Message]) -> None:
         for message in messages:
+            self._read.add(message)
             # For no stream here. Where the partition is not ours any more, its next owner must get
             # the message.
             if not self._groups.put(message) and message.partition in self._groups.wanted:
@@ -428,17 +412,29 @@ class StageLoop(Generic[S]):
         if (
             len(group.waiting) >= self._take_max + REST_MAX
             or self._groups.waiting >= self._mailbox_max
-            or not _Acceptances(group.waiting).incomplete()
+            or not self._incomplete(group)
         ):
             group.rest_by_s = None
             return False
         now_s = time.monotonic()
         if group.rest_by_s is None:
             group.rest_by_s = now_s + REST_S
-        if now_s < group.rest_by_s:
-            return True
-        group.rest_by_s = None
-        return False
+        return now_s < group.rest_by_s
+
+    def _incomplete(self, group: StageGroup[S]) -> bool:
+        """Whether records that were accepted with what waits have not been read yet."""
+        waiting = Acceptances(self._reads_of(group), self._read)
+        waiting.add(group.waiting)
+        return waiting.incomplete()
+
+    def _reads_of(self, group: StageGroup[S]) -> Callable[[str], bool]:
+        own = str(group.number)
+
+        def reads(place: str) -> bool:
+            topic, _, partition = place.rpartition("/")
+            return topic in self._broadcast or (topic in self._partitioned and partition == own)
+
+        return reads
 
     async def _drain(
         self,
@@ -451,13 +447,14 @@ class StageLoop(Generic[S]):
         that begins among them; without those that a stream's basis says it has had."""
         limit = self._failures.take_max(group.number, self._take_max)
         most = limit + (REST_MAX if limit == self._take_max else 0)
-        begun = _Acceptances()
+        begun = Acceptances(self._reads_of(group))
+        group.rest_by_s = None
         for count in range(min(len(group.waiting), most)):
             if count >= limit and not begun.incomplete():
                 break
             message = group.waiting.popleft()
             self._groups.waiting -= 1
-            begun.add(message)
+            begun.add((message,))
             taken.append((group.number, message))
             addressed = self._routing.addressed(message)
             names = (

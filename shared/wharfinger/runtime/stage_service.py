@@ -78,6 +78,8 @@ class StageService(GroupService, Generic[S]):
             metrics,
             take_max=settings.take_max,
             standing=[t.name for t in stage.broadcast if t.retention_ms is None],
+            broadcast=[t.name for t in stage.broadcast],
+            partitioned=[t.name for t in stage.partitioned],
             compare=self._compare,
         )
         self._acks = InOrder()

@@ -9,9 +9,9 @@ decided on the estimates, and the cluster makes the final decision. For replicas
 accepted but not bound to nodes it waits a third of that time, because they may wait for something
 else. Requests of a lower priority wait with it, so that they do not take the capacity.
 
-In its first `EARLY_S` seconds a request is not refused while no cluster is known, or while a
-feasible cluster has not reported its capacity: the stream may read bindings before clusters and
-counts.
+In its first `EARLY_S` seconds a request waits while no cluster is known, or while a feasible
+cluster has not reported its capacity: the stream may read bindings before clusters and counts.
+Otherwise the clusters whose counts are read first would get all replicas of a new fleet.
 
 Clusters whose pools can add nodes count as certain: what does not fit there waits for its node. A
 decision over more than `CLUSTERS_MAX` clusters is not checked: its share of each is small.
@@ -51,9 +51,10 @@ def decide_surely(
     it is not known which nodes recently decided replicas will use. The certain capacity of a
     cluster is a lower bound of what fits there.
 
+    - If the request is only a few seconds old, the binding waits for feasible clusters that have
+      not reported yet.
     - If the answer on the estimates needs no more than certain capacity, use that answer. An answer
-      with more than 256 clusters is always used. If the answer is a refusal and the request is only
-      a few seconds old, the binding waits for clusters that have not reported yet.
+      with more than 256 clusters is always used.
     - Otherwise decide again with each estimate lowered to certain capacity. If that finds a place,
       use it. Example: cluster a has estimate 10, of which 4 are certain; in cluster b 8 are
       certain. On the estimates, 6 replicas go to a. On certain capacity, they may go to b.
@@ -72,9 +73,10 @@ def decide_surely(
     looks = state.patience_us and question.counted and not record.sets
     if not looks or question.placement.strict:
         return question, solution, ""
-    if _is_sure(state, record, question, solution.answer.targets):
-        early = _awaited_early(state, record, solution) if solution.answer.reason else ""
+    if early := _awaited_early(state, record, solution):
         return question, solution, early
+    if _is_sure(state, record, question, solution.answer.targets):
+        return question, solution, ""
     within = msgspec.structs.replace(
         question, terms=SureTerms(state, record, question.terms), new_nodes=None, beyond=None
     )
@@ -89,13 +91,15 @@ def decide_surely(
 def _awaited_early(
     state: FleetState, record: BindingState, solution: Solution
 ) -> Awaited | Literal[""]:
-    """Return what a new request waits for, because its refusal may be premature: the first cluster,
-    while the stream knows none, or the first count of a feasible cluster that has not reported its
-    capacity. Empty: nothing."""
+    """Return what a new request waits for, because its answer would be premature: the first
+    cluster, while the stream knows none, or the first count of a feasible cluster that has not
+    reported its capacity. Empty: nothing."""
     if not record.asked or not _is_younger(state, record, EARLY_S * SECOND):
         return ""
     if not state.order:
         return "clusters"
+    if not state.cluster_index.uncounted:
+        return ""
     return "first-counts" if any(True for _ in uncounted(state, solution)) else ""
 
 
@@ -103,7 +107,7 @@ def uncounted(state: FleetState, solution: Solution) -> Iterator[str]:
     """Yield the feasible clusters that have not reported their capacity, term by term."""
     for steps in solution.steps:
         for name in steps.term.feasible.names:
-            if state.clusters[name].room is None:
+            if name in state.cluster_index.uncounted:
                 yield name
 
 

@@ -141,6 +141,8 @@ def apply_capacity(state: FleetState, counted: CapacityEstimated, cause: UUID, a
     before = cluster.capacity
     cluster.count(counted, state.stream)
     cluster.counted_at = at
+    if before is None:
+        state.cluster_index.counted(cluster)
     if _is_indexed(counted) or (before is not None and _is_indexed(before)):
         _claims_changed(state, state.cluster_index.changed(cluster))
     state.moves.stale = True

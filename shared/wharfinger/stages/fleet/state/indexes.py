@@ -23,8 +23,9 @@ Names = dict[str, None]
 
 @dataclass(slots=True)
 class ClusterIndex:
-    """Indexes the clusters by state: being deleted, silent, with a lease, with node pools that can
-    add nodes, and with resource quotas by namespace. It also has the time when each lease ends."""
+    """Indexes the clusters by state: being deleted, silent, with a lease, not counted yet, with
+    node pools that can add nodes, and with resource quotas by namespace. It also has the time when
+    each lease ends."""
 
     clusters: Mapping[str, ClusterState]
     deleting: Names = field(default_factory=dict)
@@ -35,6 +36,8 @@ class ClusterIndex:
     leases: Agenda[tuple[str]] = field(default_factory=Agenda)
     """Cluster -> the next time to check its lease. That is the end of the lease. For a silent
     cluster it is the time when its heartbeat returned, or when it lost its lease."""
+    uncounted: Names = field(default_factory=dict)
+    """Clusters that have not reported their capacity."""
     provisioning: Names = field(default_factory=dict)
     """Clusters whose pools could add nodes for some class by the last count; in order of name."""
     quoted: dict[str, Names] = field(default_factory=dict)
@@ -43,15 +46,16 @@ class ClusterIndex:
 
     def changed(self, cluster: ClusterState) -> list[str]:
         """Update the index after the facts, the silence or the capacity of one cluster changed. The
-        index lists the clusters that are being deleted, are silent, have a lease, can add nodes, or
-        have quotas. The time when the lease ends is not updated here; `heard` does that.
-        Return the namespaces that now have a quota in some cluster and had none before, or the
-        reverse."""
+        index lists the clusters that are being deleted, are silent, have a lease, are not counted
+        yet, can add nodes, or have quotas. The time when the lease ends is not updated here;
+        `heard` does that. Return the namespaces that now have a quota in some cluster and had none
+        before, or the reverse."""
         name = cluster.name
         _put(self.deleting, name, cluster.deleting)
         _put(self.silent, name, cluster.silent_since is not None)
         _put(self.leased, name, cluster.lease_us is not None)
         capacity = cluster.capacity
+        self.counted(cluster)
         provisions = capacity is not None and bool(capacity.provisionable)
         if provisions and name not in self.provisioning:
             self.provisioning = dict.fromkeys(sorted((*self.provisioning, name)))
@@ -60,6 +64,11 @@ class ClusterIndex:
         return self._quote(
             name, {} if capacity is None else {quota.namespace: None for quota in capacity.quotas}
         )
+
+    def counted(self, cluster: ClusterState) -> None:
+        """Update the index after the first count of a cluster, by an estimator or by itself."""
+        summary = None if cluster.facts is None else cluster.facts.summary
+        _put(self.uncounted, cluster.name, cluster.capacity is None and summary is None)
 
     def heard(self, cluster: ClusterState) -> None:
         """Set the time at which the cluster's lease must be checked next. Call this after a
@@ -84,7 +93,7 @@ class ClusterIndex:
 
     def forget(self, name: str) -> list[str]:
         """Remove a cluster from the index. Return the namespaces that lost their last quota."""
-        for names in (self.deleting, self.silent, self.leased, self.provisioning):
+        for names in (self.deleting, self.silent, self.leased, self.uncounted, self.provisioning):
             names.pop(name, None)
         self.leases.discard((name,))
         return self._quote(name, {})
@@ -94,6 +103,7 @@ class ClusterIndex:
             self.deleting,
             self.silent,
             self.leased,
+            self.uncounted,
             self.provisioning,
             self.quoted,
             self._quoted_by,
@@ -111,6 +121,7 @@ class ClusterIndex:
             self.silent.copy(),
             self.leased.copy(),
             self.leases.copy(),
+            self.uncounted.copy(),
             self.provisioning.copy(),
             _copied(self.quoted),
             _copied(self._quoted_by),
