@@ -162,6 +162,8 @@ ROLES: tuple[DatabaseRole, ...] = (
                     "sequence",
                     "failures",
                     "probe_at_us",
+                    "maker",
+                    "seen_at_us",
                     "owner",
                     "lease_until_us",
                 ),
