@@ -344,6 +344,18 @@ async def test_a_login_is_made_once_and_its_password_is_changed(url: str, name: 
         await database.close()
 
 
+async def test_a_superuser_is_no_login_of_a_service(url: str) -> None:
+    database = Database(url, "tests")
+    try:
+        async with database.reading() as raw:
+            row = await raw.fetchrow("select current_user::text")
+        assert row is not None
+        with pytest.raises(LedgerError, match="a superuser could change history"):
+            await make_logins(database, [DatabaseLogin(row[0], ("stage",))])
+    finally:
+        await database.close()
+
+
 async def test_what_is_kept_of_a_password_is_what_the_server_would_keep(
     url: str, name: str
 ) -> None:
@@ -397,13 +409,18 @@ async def test_an_owner_who_may_not_make_roles_gives_them_their_rights(
                 ):
                     await raw.execute(f'alter table {part} owner to "{quoted}"')
                 await raw.execute("revoke select on round from wharfinger_reader")
+                await raw.execute(f'create role "{quoted} there" login in role wharfinger_api')
             limited = Database(f"{own}{'&' if '?' in own else '?'}{urlencode({'role': name})}", "x")
             try:
                 with pytest.raises(LedgerError, match=r"permission denied"):
                     await make_logins(limited, [DatabaseLogin(f"{name} other", ())])
                 await make_roles(limited)
+                # one that others have made: nothing is left to do, so no right to it is needed
+                await make_logins(limited, [DatabaseLogin(f"{name} there", ("api",))])
             finally:
                 await limited.close()
+                async with database.reading() as raw:
+                    await raw.execute(f'drop role "{quoted} there"')
             async with database.reading() as raw:
                 row = await raw.fetchrow(
                     "select has_table_privilege('wharfinger_reader', 'round', 'select')"

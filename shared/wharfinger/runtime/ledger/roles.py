@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wharfinger.runtime.ledger.database import Database, Raw
+from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.schema import metadata
 
 TABLES = tuple(sorted(metadata.tables))
@@ -230,21 +231,26 @@ class DatabaseLogin:
 
 async def make_logins(database: Database, logins: Sequence[DatabaseLogin]) -> None:
     """In one transaction, after `make_roles`. A login that is there already keeps what else it may.
-    LedgerError: the user may not make it, or may not give a role away."""
+    LedgerError: the user may not make it or give a role away, or a login is a superuser."""
     async with database.transaction() as transaction:
         raw = transaction.raw
         for login in logins:
-            found = await raw.fetchrow("select from pg_roles where rolname = $1", login.name)
+            found = await raw.fetchrow(
+                "select rolsuper from pg_roles where rolname = $1", login.name
+            )
+            if found is not None and found[0]:
+                raise LedgerError(f"login {login.name}: a superuser could change history")
             what = "create" if found is None else "alter"
             if found is None or login.verifier:
                 await _run(raw, f"{what} role %I login", login.name, login.verifier)
             for role in (PREFIX + name for name in login.roles):
-                if not await raw.fetchrow(
-                    "select from pg_auth_members where roleid = $1::text::regrole "
+                member = await raw.fetchrow(
+                    "select 1 from pg_auth_members where roleid = $1::text::regrole "
                     "and member = quote_ident($2)::regrole",
                     role,
                     login.name,
-                ):
+                )
+                if member is None:
                     await _run(raw, f"grant {role} to %I", login.name)
 
 
