@@ -126,3 +126,29 @@ def test_a_plane_of_an_earlier_version_gets_its_logins(plane: PlaneUnderTest) ->
     assert ("wharfinger-one", "wharfinger_up_one") in names_in_use(plane)
     no_right_was_missing(plane)
     assert_whole(plane)
+
+
+def test_logins_are_made_from_files_and_their_passwords_are_in_no_log(
+    plane: PlaneUnderTest, tmp_path: Path
+) -> None:
+    """On a server that logs statements of roles and asks this login for its password."""
+    plane.up()
+    hba = plane.data_dir / "postgres" / "pg_hba.conf"
+    hba.write_text(f"local all web scram-sha-256\n{hba.read_text()}")
+    for statement in ("alter system set log_statement = 'ddl'", "select pg_reload_conf()"):
+        asked(of_owner(plane), statement)
+
+    def of_web(password: str) -> str:
+        return of_owner(plane).replace("//postgres@", f"//web:{password}@")
+
+    for password in ("first-secret", "second-secret"):
+        (tmp_path / "api").write_text(of_web(password))
+        plane.command("migrate", "--logins", str(tmp_path))
+        assert asked(of_web(password), "select current_user::text") == [("web",)]
+    with pytest.raises(LedgerError, match="password authentication failed"):
+        asked(of_web("first-secret"), "select 1")
+    with pytest.raises(LedgerError, match="permission denied"):
+        asked(of_web("second-secret"), "delete from round")
+    log = (plane.data_dir / "postgres.log").read_text()
+    assert "alter role web login password" in log
+    assert "-secret" not in log
