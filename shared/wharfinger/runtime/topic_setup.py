@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 from wharfinger.events.streams import TOPICS, PartitionBy, Topic
 from wharfinger.runtime.backends import BackendError, probe
-from wharfinger.runtime.database_logins import LOGINS
 from wharfinger.runtime.extras import require
 from wharfinger.runtime.fleet_shards import with_fleet_shards
 from wharfinger.runtime.ledger import Ledger, LedgerError, migrate
@@ -69,7 +68,8 @@ async def lay(settings: Settings, *, logins: bool = False) -> TopicSetup:
 
 async def make_own_logins(database: Database) -> None:
     """Those of `database_logins`. The user must be the owner of the tables, and may make roles."""
-    # with SQLAlchemy, as migrations: services need neither
+    # services load this module and need neither
+    from wharfinger.runtime.database_logins import LOGINS
     from wharfinger.runtime.ledger.roles import DatabaseLogin, make_logins, make_roles
 
     await make_roles(database)
