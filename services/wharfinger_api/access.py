@@ -29,13 +29,14 @@ class Role(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Who asks. `type`, `id`: as CloudEvents' auth context names them. `namespaces` empty: all.
-    `sources`: of the facts that a service may post."""
+    `sources`: of the facts that a service may post. `groups`: that its way in has proven."""
 
     type: str
     id: str
     roles: frozenset[Role]
     namespaces: frozenset[str] = frozenset()
     sources: frozenset[str] = frozenset()
+    groups: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -101,13 +101,14 @@ class Grants:
     def principal(self, who: ProvenIdentity) -> Principal:
         grant = next((grant for grant in self._current() if grant.names(who)), None)
         if grant is None:
-            return Principal(who.way, who.name, frozenset())
+            return Principal(who.way, who.name, frozenset(), groups=who.groups)
         return Principal(
             who.way,
             who.name,
             frozenset(grant.roles),
             frozenset(grant.namespaces),
             frozenset(grant.sources),
+            who.groups,
         )
 
     def _current(self) -> tuple[Grant, ...]:

@@ -545,7 +545,8 @@ class WebhookCounts(Out):
 
 class WebhookBody(Out):
     """`position`: the feed was looked at up to here. `deliveries`: how many there are, by state.
-    `secret`: when it was made only."""
+    `secret`: when it was made only. `holds_until`: unless its maker comes for it before; null: as
+    long as the token it was made with."""
 
     id: str
     name: str
@@ -554,6 +555,7 @@ class WebhookBody(Out):
     order: WebhookOrder
     made_by: str
     made: str
+    holds_until: str | None
     state: Literal["active", "paused", "broken", "ended"]
     why: str
     position: int

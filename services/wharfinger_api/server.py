@@ -109,7 +109,7 @@ async def _serve(settings: Settings, past: PastDatabase) -> int:
     webhooks = None
     if sealed is not None:
         listed = tuple(ip_network(one) for one in settings.api_webhook_networks.split(",") if one)
-        webhooks = WebhookDelivery(hub, WebhookSender(listed), sealed)
+        webhooks = WebhookDelivery(hub, WebhookSender(listed), sealed, providers.grants)
     made = Api(
         past,
         identities,

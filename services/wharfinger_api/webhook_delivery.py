@@ -23,6 +23,8 @@ from wharfinger.runtime.ledger.feed import FeedFilter
 from wharfinger.runtime.ledger.webhooks import Delivery, DeliveryAttempt, Webhook
 from wharfinger_api.events import PAGE, Frame, Hub
 from wharfinger_api.figures import WEBHOOK_LAG, WEBHOOK_TRIES, WEBHOOKS
+from wharfinger_api.grants import Grants
+from wharfinger_api.webhook_makers import ungranted
 from wharfinger_api.webhook_receivers import ReceiverAnswer, SealedSecrets, SealError, WebhookSender
 
 RETRY_S = (5, 30, 120, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600)
@@ -94,6 +96,7 @@ class WebhookDelivery:
     hub: Hub
     sender: WebhookSender
     seals: SealedSecrets
+    grants: Grants = field(default_factory=lambda: Grants(None))
     owner: UUID = field(default_factory=uuid4)
     retry_scale: float = 1.0
     _workers: dict[UUID, _Worker] = field(default_factory=dict)
@@ -183,6 +186,8 @@ class WebhookDelivery:
         earlier where the feed has more."""
         database = self.hub.database
         of = worker.now
+        if await self._withdrawn(worker, of):
+            return LEASE_RENEW_S
         broken = of.state == "broken"
         found = await webhooks.waiting(database, of.id, AT_ONCE_READ, all_keys=broken)
         taken = found.total < WAITING_MAX and await self._take(worker)
@@ -214,6 +219,8 @@ class WebhookDelivery:
                 for row in group:
                     if worker.stopping.is_set() or _changed(worker.now, of):
                         return False
+                    if await self._withdrawn(worker, of):
+                        return False
                     if not await self._deliver(worker, of, row, frames.get(row.position), signing):
                         return False
                     if time.monotonic() > until:
@@ -225,6 +232,15 @@ class WebhookDelivery:
             if isinstance(end, BaseException):
                 raise end
         return 0.0
+
+    async def _withdrawn(self, worker: _Worker, of: Webhook) -> bool:
+        """Ends a subscription whose maker lost the grant for it."""
+        why = ungranted(self.grants, of)
+        if why:
+            await webhooks.set_state(self.hub.database, self.owner, of.id, "ended", why)
+            worker.stopping.set()
+            log.info("webhook.ungranted", webhook=str(of.id), why=why)
+        return bool(why)
 
     async def _take(self, worker: _Worker) -> bool:
         """Writes the next deliveries down. Whether there was anything new in the feed."""

@@ -1,6 +1,7 @@
 """Subscriptions of webhooks over HTTP: made, seen, changed, rotated and removed by their makers.
 
-They are made with a token of the plane, and hold as long as it does. `webhook_delivery` sends.
+One that is made with a token of the plane holds as long as that does, another one as long as the
+grant of its maker (`webhook_makers`). `webhook_delivery` sends.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from wharfinger.domain.text import as_time
 from wharfinger.runtime.ledger import webhooks
 from wharfinger.runtime.ledger.at_position import PastDatabase
 from wharfinger.runtime.ledger.feed import FeedFilter
-from wharfinger.runtime.ledger.tokens import PREFIX, secret_digest
+from wharfinger.runtime.ledger.tokens import secret_digest
 from wharfinger.runtime.ledger.webhooks import Delivery, Webhook
 from wharfinger_api.access import Principal, Role
 from wharfinger_api.asked import own_namespaces, start_position
@@ -36,6 +37,7 @@ from wharfinger_api.models import (
 )
 from wharfinger_api.problems import Problem
 from wharfinger_api.webhook_delivery import WebhookDelivery
+from wharfinger_api.webhook_makers import maker_of
 from wharfinger_api.webhook_receivers import ReceiverAddressError, new_secret
 
 _IF_MATCH: dict[str, Any] = {
@@ -66,6 +68,8 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
     async def known(request: Request, id_: UUID, *, write: bool = False) -> Webhook:
         found = await webhooks.webhook(api.past.present, id_)
         principal: Principal = request.state.principal
+        if found is not None:
+            found = await met(principal, found)
         if found is None or not _may(principal, found, write):
             raise Problem(
                 "not-found",
@@ -73,6 +77,14 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
                 hidden="" if found is None else "it was made by someone else",
             )
         return found
+
+    async def met(principal: Principal, of: Webhook) -> Webhook:
+        """As it is after its maker, if that is who asks, was seen again: also where the groups it
+        comes with now are too few to see it."""
+        maker = maker_of(principal)
+        if maker is None or of.maker is None or of.made_by != principal.name:
+            return of
+        return await webhooks.seen(api.past.present, of, maker)
 
     async def seen(request: Request, id_: UUID, *, remove: bool = False) -> Webhook:
         """As its `If-Match` says. Problem: it has changed since."""
@@ -95,18 +107,21 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
     async def list_webhooks(request: Request) -> Response:
         """The subscriptions that the caller has made; of admins and auditors, all of them."""
         principal: Principal = request.state.principal
-        found = [
-            one for one in await webhooks.webhooks(api.past.present) if _may(principal, one, False)
-        ]
-        return _answer({"items": [await _plain(api.past.present, one) for one in found]})
+        found = [await met(principal, one) for one in await webhooks.webhooks(api.past.present)]
+        shown = [one for one in found if _may(principal, one, False)]
+        return _answer({"items": [await _plain(api.past.present, one) for one in shown]})
 
     @app.post("/v1/webhooks", tags=["webhooks"], response_model=WebhookBody, status_code=201)
     async def new_webhook(request: Request, body: NewWebhook) -> Response:
         """Have events sent to a URL, signed by Standard Webhooks. The secret is shown this once.
-        The subscription holds as long as the token it is made with."""
+        The subscription holds as long as the token it is made with; without a token of the plane
+        as long as the grant of its maker, and 30 days since its maker came for it last."""
         principal: Principal = request.state.principal
         of = delivering()
-        token = _token_of(api.identities.credential(request.scope).authorization)
+        maker = maker_of(principal)
+        token = b""
+        if maker is None:
+            token = _token_of(api.identities.credential(request.scope).authorization)
         _checked(of, body)
         position = await start_position(api.past, body.after)
         secret = new_secret()
@@ -122,6 +137,8 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
             () if principal.everywhere else sorted(principal.namespaces),
             token,
             position,
+            maker=maker,
+            owner=of.owner,
         )
         if made is None:
             raise Problem("conflict", f"there are {webhooks.SUBSCRIPTIONS_MAX} webhooks already")
@@ -141,9 +158,13 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
     async def change_webhook(request: Request, webhook: UUID, body: ChangedWebhook) -> Response:
         """Change, pause or resume it. It goes on where it was; what waits is tried at once."""
         found = await seen(request, webhook)
-        _checked(delivering(), body)
+        _checked(of := delivering(), body)
         wanted = _filter(request.state.principal, body.filter)
-        if found.namespaces and not set(wanted.namespaces) <= set(found.namespaces):
+        if (
+            found.maker is None
+            and found.namespaces
+            and not set(wanted.namespaces) <= set(found.namespaces)
+        ):
             raise Problem("forbidden", "filter: expected namespaces of the token it was made with")
         changed = await webhooks.change(
             api.past.present,
@@ -154,6 +175,7 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
             wanted,
             body.order,
             body.paused,
+            of.owner,
         )
         if changed is None:
             raise _stale(found)
@@ -233,25 +255,20 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
 
 def _may(principal: Principal, of: Webhook, write: bool) -> bool:
     """Names of tokens are given by people: one of the same name with fewer rights is not the
-    maker."""
+    maker. Other names are proven, and their scope is what is delivered."""
     if not write and principal.roles & {Role.ADMIN, Role.AUDITOR}:
         return True
     if of.made_by != principal.name:
         return False
+    namespaces = of.namespaces if of.maker is None else of.filter.namespaces
     return principal.everywhere or (
-        bool(of.namespaces) and set(of.namespaces) <= principal.namespaces
+        bool(namespaces) and set(namespaces) - {""} <= principal.namespaces
     )
 
 
 def _token_of(authorization: str) -> bytes:
     """By which it is known whether the maker may still read."""
-    secret = authorization.partition(" ")[2].strip()
-    if not secret.startswith(PREFIX):
-        raise Problem(
-            "forbidden",
-            "webhooks are made with a token of the plane (POST /v1/tokens), and hold as long as it",
-        )
-    return secret_digest(secret)
+    return secret_digest(authorization.partition(" ")[2].strip())
 
 
 def _checked(of: WebhookDelivery, body: WantedWebhook) -> None:
@@ -306,6 +323,7 @@ async def _plain(database: Any, of: Webhook) -> dict[str, object]:
         "order": of.ordering,
         "made_by": of.made_by,
         "made": as_time(of.made_at),
+        "holds_until": None if of.holds_until is None else as_time(of.holds_until),
         "state": of.state,
         "why": of.why,
         "position": of.position,

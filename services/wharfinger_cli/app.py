@@ -309,6 +309,15 @@ def migrate(
             "--roles", help="Also make the database's roles for services, with their rights."
         ),
     ] = False,
+    logins: Annotated[
+        Path | None,
+        typer.Option(
+            "--logins",
+            metavar="DIR",
+            help="Also make roles, and a login for each: DIR has a file stage, publisher, api, "
+            "reader or auditor, with the database URL of who works by that role.",
+        ),
+    ] = None,
     print_roles: Annotated[
         bool, typer.Option("--print-roles", help="Print the SQL of these roles, and do nothing.")
     ] = False,
@@ -324,7 +333,8 @@ def migrate(
     """Bring schema and topics of the named database and broker to this version. `up` does it by
     itself.
 
-    Examples: wharfinger migrate | wharfinger migrate --roles | wharfinger migrate --print-acls"""
+    Examples: wharfinger migrate | wharfinger migrate --roles | wharfinger migrate --logins DIR |
+    wharfinger migrate --print-acls"""
     from wharfinger_cli import lifecycle
 
     if print_roles:
@@ -332,7 +342,7 @@ def migrate(
     elif print_acls:
         lifecycle.print_acls()
     else:
-        lifecycle.migrate(_request(context, data_dir), roles=roles)
+        lifecycle.migrate(_request(context, data_dir), roles=roles, logins=logins)
 
 
 @app.command(rich_help_panel=PLANE)

@@ -12,9 +12,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wharfinger.runtime.children import API, open_log
 from wharfinger.runtime.extras import require
@@ -26,6 +27,9 @@ from wharfinger.runtime.supervisor import Supervisor, stop_on_signals, take_down
 from wharfinger_cli.failures import CommandError
 from wharfinger_cli.output import count, messages, write
 from wharfinger_cli.request import Request
+
+if TYPE_CHECKING:
+    from wharfinger.runtime.ledger.roles import DatabaseLogin
 
 LOG_NAME = "supervisor"
 FOLLOW_S = 0.02
@@ -87,29 +91,41 @@ def down(request: Request) -> None:
         messages().print(f"no plane is up in {data_dir}")
 
 
-def migrate(request: Request, *, roles: bool) -> None:
+def migrate(request: Request, *, roles: bool, logins: Path | None = None) -> None:
+    """`logins`: a directory, as `login_files` reads it."""
     import asyncio
 
     from wharfinger.runtime.topic_setup import lay
 
     settings = load_settings(request.flags)
+    wanted: list[DatabaseLogin] = []
+    if logins is not None:
+        require("migrate", "sqlalchemy", "making roles")
+        from wharfinger_cli.login_files import read_logins
+
+        # first: what is wrong with a file is said before anything is changed
+        wanted = read_logins(logins, settings.backend().database_url)
     laid = asyncio.run(lay(settings))
     messages().print(
         f"schema is current; {count(len(laid.created), 'topic')} created, "
         f"{len(laid.incarnations)} in all"
     )
-    if roles:
-        made = asyncio.run(_make_roles(settings.backend().database_url))
+    if roles or wanted:
+        made = asyncio.run(_make_roles(settings.backend().database_url, wanted))
         messages().print(f"roles: {', '.join(made)}")
+    if wanted:
+        given = ", ".join(f"{login.name} ({', '.join(login.roles)})" for login in wanted)
+        messages().print(f"logins: {given}")
 
 
-async def _make_roles(database_url: str) -> list[str]:
+async def _make_roles(database_url: str, logins: Sequence[DatabaseLogin] = ()) -> list[str]:
     from wharfinger.runtime.ledger.database import Database
-    from wharfinger.runtime.ledger.roles import ROLES, make_roles
+    from wharfinger.runtime.ledger.roles import ROLES, make_logins, make_roles
 
     database = Database(database_url, "wharfinger-roles")
     try:
         await make_roles(database)
+        await make_logins(database, logins)
     finally:
         await database.close()
     return [role.full_name for role in ROLES]

@@ -342,7 +342,8 @@ class _WebhookSecret(TypedDict, total=False):
 
 class Webhook(_WebhookSecret):
     """`position`: the feed was looked at up to here. `deliveries`: how many there are, by state.
-    `secret`: in the answer of making and rotating only."""
+    `secret`: in the answer of making and rotating only. `holds_until`: unless its maker comes for
+    it before; None: as long as the token it was made with."""
 
     id: str
     name: str
@@ -351,6 +352,7 @@ class Webhook(_WebhookSecret):
     order: WebhookOrder
     made_by: str
     made: str
+    holds_until: str | None
     state: Literal["active", "paused", "broken", "ended"]
     why: str
     position: int

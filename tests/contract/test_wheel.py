@@ -19,6 +19,7 @@ NEEDS_AN_EXTRA = {
     "wharfinger.history.plots",
     "wharfinger.runtime.ledger.roles",
     "wharfinger.runtime.ledger.schema",
+    "wharfinger_cli.login_files",
 }
 """They import a package of an extra at once; `require` is called before they are imported."""
 

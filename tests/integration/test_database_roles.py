@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlencode
 from uuid import uuid4
 
 import pytest
@@ -28,11 +30,23 @@ from wharfinger.runtime.ledger import (
 )
 from wharfinger.runtime.ledger.access import AccessQuery, access_records
 from wharfinger.runtime.ledger.at_position import PastDatabase
-from wharfinger.runtime.ledger.database import Database
+from wharfinger.runtime.ledger.database import Database, Raw
 from wharfinger.runtime.ledger.days import DAY_US
 from wharfinger.runtime.ledger.partitions import ensure_partitions
-from wharfinger.runtime.ledger.roles import HISTORY, ROLES, SECRET, TABLES, make_roles, statements
+from wharfinger.runtime.ledger.roles import (
+    HISTORY,
+    ROLES,
+    SECRET,
+    TABLES,
+    DatabaseLogin,
+    make_logins,
+    make_roles,
+    scram_verifier,
+    statements,
+)
+from wharfinger_cli.failures import CommandError
 from wharfinger_cli.lifecycle import _make_roles, print_roles
+from wharfinger_cli.login_files import read_logins
 
 pytestmark = pytest.mark.integration
 
@@ -178,6 +192,10 @@ async def _stage(url: str) -> None:
         assert not await ledger.end_frozen("tests")
         assert (await ledger.freshness()) is not None
 
+        # what every service does with topics at its start
+        topics = {BINDINGS.name: "1"}
+        await ledger.incarnation([BINDINGS.name], set(), "boot", topics)
+
 
 async def _publisher(url: str) -> None:
     async with opened(url, "publisher") as ledger:
@@ -272,3 +290,188 @@ async def test_rights_that_were_given_by_hand_are_taken_back(url: str) -> None:
         assert tuple(row) == (False, False)
     finally:
         await database.close()
+
+
+# --- logins
+
+
+async def _login(raw: Raw, name: str) -> tuple[set[str], str]:
+    """The roles that it is a member of, and what the server keeps of its password."""
+    roles = await raw.fetch(
+        "select roleid::regrole::text from pg_auth_members m join pg_roles r on r.oid = m.member "
+        "where r.rolname = $1",
+        name,
+    )
+    row = await raw.fetchrow(
+        "select rolcanlogin and not rolsuper and not rolcreaterole, rolpassword "
+        "from pg_authid where rolname = $1",
+        name,
+    )
+    assert row is not None
+    assert row[0]
+    return {role for (role,) in roles}, row[1] or ""
+
+
+@pytest.fixture
+async def name(url: str) -> AsyncIterator[str]:
+    """Of a login that is not there yet. It needs quotes."""
+    name = f'web "{uuid4()}\'s"'
+    yield name
+    quoted = name.replace('"', '""')
+    database = Database(url, "tests")
+    try:
+        async with database.reading() as raw:
+            await raw.execute(f'drop role if exists "{quoted}"')
+    finally:
+        await database.close()
+
+
+async def test_a_login_is_made_once_and_its_password_is_changed(url: str, name: str) -> None:
+    database = Database(url, "tests")
+    try:
+        for verifier in (scram_verifier("one", b"salt"), scram_verifier("two", b"salt")):
+            login = DatabaseLogin(name, ("stage", "api"), verifier)
+            await make_logins(database, [login])
+            async with database.reading() as raw:
+                roles, kept = await _login(raw, name)
+            assert roles == {"wharfinger_stage", "wharfinger_api"}
+            assert kept == verifier
+            assert verifier not in repr(login)
+        await make_logins(database, [DatabaseLogin(name, ("stage",))])  # without: it keeps it
+        async with database.reading() as raw:
+            assert (await _login(raw, name))[1] == verifier
+    finally:
+        await database.close()
+
+
+async def test_a_superuser_is_no_login_of_a_service(url: str) -> None:
+    database = Database(url, "tests")
+    try:
+        async with database.reading() as raw:
+            row = await raw.fetchrow("select current_user::text")
+        assert row is not None
+        with pytest.raises(LedgerError, match="a superuser could change history"):
+            await make_logins(database, [DatabaseLogin(row[0], ("stage",))])
+    finally:
+        await database.close()
+
+
+async def test_what_is_kept_of_a_password_is_what_the_server_would_keep(
+    url: str, name: str
+) -> None:
+    password = 'correct horse, battery\'s "staple"'
+    database = Database(url, "tests")
+    try:
+        await make_logins(database, [DatabaseLogin(name, ())])
+        async with database.reading() as raw:
+            row = await raw.fetchrow(
+                "select format('alter role %I password %L', $1::text, $2::text)", name, password
+            )
+            assert row is not None
+            await raw.execute("set scram_iterations = 4096")
+            await raw.execute(row[0])
+            _, kept = await _login(raw, name)
+    finally:
+        await database.close()
+    salt = kept.split("$")[1].partition(":")[2]
+    assert scram_verifier(password, b64decode(salt)) == kept
+
+
+async def test_an_owner_who_may_not_make_roles_gives_them_their_rights(
+    database_server: str, migrated_database: str, name: str
+) -> None:
+    """Once others have made them: an upgrade needs no more than the owner."""
+    with fresh_database(database_server, template=migrated_database) as own:
+        database = Database(own, "tests")
+        try:
+            async with database.reading() as raw:
+                quoted = name.replace('"', '""')
+                await raw.execute(f'create role "{quoted}" nologin')
+                await raw.execute(f'grant create on schema public to "{quoted}"')
+                for table in (*TABLES, "alembic_version"):
+                    await raw.execute(f'alter table {table} owner to "{quoted}"')
+                await raw.execute(f'alter schema ledger_at owner to "{quoted}"')
+                await raw.execute(f'alter schema public owner to "{quoted}"')
+                for kind, what in await raw.fetch(
+                    "select case prokind when 'p' then 'procedure' else 'function' end, "
+                    "oid::regprocedure::text from pg_proc "
+                    "where pronamespace = 'public'::regnamespace"
+                ):
+                    await raw.execute(f'alter {kind} {what} owner to "{quoted}"')
+                for (view,) in await raw.fetch(
+                    "select oid::regclass::text from pg_class "
+                    "where relnamespace = 'ledger_at'::regnamespace and relkind = 'v'"
+                ):
+                    await raw.execute(f'alter view {view} owner to "{quoted}"')
+                for (part,) in await raw.fetch(
+                    "select inhrelid::regclass::text from pg_inherits "
+                    "join pg_class c on c.oid = inhrelid where c.relkind in ('r', 'p')"
+                ):
+                    await raw.execute(f'alter table {part} owner to "{quoted}"')
+                await raw.execute("revoke select on round from wharfinger_reader")
+                await raw.execute(f'create role "{quoted} there" login in role wharfinger_api')
+            limited = Database(f"{own}{'&' if '?' in own else '?'}{urlencode({'role': name})}", "x")
+            try:
+                with pytest.raises(LedgerError, match=r"permission denied"):
+                    await make_logins(limited, [DatabaseLogin(f"{name} other", ())])
+                await make_roles(limited)
+                # one that others have made: nothing is left to do, so no right to it is needed
+                await make_logins(limited, [DatabaseLogin(f"{name} there", ("api",))])
+            finally:
+                await limited.close()
+                async with database.reading() as raw:
+                    await raw.execute(f'drop role "{quoted} there"')
+            async with database.reading() as raw:
+                row = await raw.fetchrow(
+                    "select has_table_privilege('wharfinger_reader', 'round', 'select')"
+                )
+                assert row is not None
+                assert row[0]
+        finally:
+            await database.close()
+
+
+OWNER = "postgresql+asyncpg://owner:x@db.example/w"
+
+
+def test_logins_are_read_from_files_that_roles_name(tmp_path: Path) -> None:
+    (tmp_path / "..data").mkdir()
+    (tmp_path / "stage").write_text(
+        "postgresql://stages:p%40ss@db.example:5432/w?sslmode=require\n"
+    )
+    (tmp_path / "api").write_text("postgres://web:secret@db.example/w")
+    found = read_logins(tmp_path, OWNER)
+    assert [(login.name, login.roles) for login in found] == [
+        ("web", ("api",)),
+        ("stages", ("stage",)),
+    ]
+    salt = b64decode(found[1].verifier.split("$")[1].partition(":")[2])
+    assert found[1].verifier == scram_verifier("p@ss", salt)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("scheduler", "postgresql://a:b@c/d", "expected the name of a role: reader, auditor"),
+        ("stage", "mysql://a:hidden@c/d", "expected postgresql://"),
+        ("stage", "postgresql://a@c/d", "expected postgresql://user:password@"),
+        ("stage", "postgresql://owner:hidden@c/d", "expected another user than the owner"),
+        ("stage", "postgresql://a:hidden%C3%A9@c/d", "expected printable ASCII"),
+        ("stage", "postgresql://a:hidden\u00e9@c/d", "in ASCII"),
+        ("", "", "expected files named by role"),
+    ],
+)
+def test_a_wrong_file_is_one_line_without_the_password(
+    tmp_path: Path, name: str, text: str, expected: str
+) -> None:
+    if name:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(CommandError, match=expected) as caught:
+        read_logins(tmp_path, OWNER)
+    assert len(caught.value.lines) == 1
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_directory_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="No such file"):
+        read_logins(tmp_path / "none", OWNER)

@@ -121,6 +121,40 @@ async def test_rows_of_before_the_row_records_are_recorded(empty_database_url: s
         await ledger.close()
 
 
+async def test_subscriptions_of_before_keep_their_records(empty_database_url: str) -> None:
+    """Those of tokens have the digest of before; of others, what was added is covered."""
+    await upgrade_to(empty_database_url, "0012")
+    ledger = Ledger(Database(empty_database_url, "tests"))
+    columns = (
+        "id, name, url, filter, ordering, secret, old_secret, old_until_us, made_by, namespaces, "
+        "token, made_at_us, version, state, why, position, sequence, failures, probe_at_us, "
+        "lease_until_us"
+    )
+    values = "'a', 'https://a/', '{}', 'key', 's', '', 0, 'token:a', '{}', '\\x0102', 1, 1"
+    try:
+        async with ledger.database.reading() as raw:
+            await raw.execute(
+                f"insert into subscription ({columns}) values "
+                f"('{UUID(int=1)}', {values}, 'active', '', 0, 0, 0, 0, 0)"
+            )
+        await migrate(empty_database_url)
+        await check(empty_database_url)
+        found = await audit_verify(ledger)
+        assert found.ok, found.first_bad
+        for change in ('maker = \'{"way":"oidc","name":"a"}\'', "seen_at_us = 7"):
+            async with ledger.database.reading() as raw:
+                await raw.execute(f"update subscription set {change}")
+            assert (await audit_verify(ledger)).ok
+        async with ledger.database.reading() as raw:
+            await raw.execute("alter table subscription disable trigger record_row")
+            await raw.execute("update subscription set seen_at_us = 8")
+        bad = (await audit_verify(ledger)).first_bad
+        assert bad is not None
+        assert (bad.stream, bad.what) == (ROWS, "subscription")
+    finally:
+        await ledger.close()
+
+
 # --- a ledger of before --------------------------------------------------------------------------
 
 COPIED: dict[str, str] = {

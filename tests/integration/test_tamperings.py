@@ -251,6 +251,11 @@ TAMPERINGS: list[tuple[str, list[str], tuple[str, int, int, str]]] = [
         ("rows", 5, 0, "subscription"),
     ),
     (
+        "a subscription has another maker",
+        [UNSEEN, """update subscription set maker = '{"way":"oidc","name":"eve","groups":[]}'"""],
+        ("rows", 5, 0, "subscription"),
+    ),
+    (
         "a token is added, and its record taken away again",
         [
             f"insert into token select gen_random_uuid(), {OTHER}, 'new', roles, namespaces, "

@@ -4,6 +4,7 @@ the receiver and kills of the sender; and nothing is sent where it may not go.""
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -12,6 +13,7 @@ from ipaddress import ip_address, ip_network
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -22,13 +24,17 @@ from tests.backends import fresh_database, in_a_loop
 from tests.integration.test_api import SHOP, WEB, lived, printed
 from tests.integration.test_api_events import numbered
 from tests.patience import PATIENCE_S, eventually, until
+from tests.providers import AUDIENCE, Authority, OpenIdProvider, openid_provider
 from tests.told_plane import a_binding
 from tests.webhook_receiver import Answering, Got, Receiver, receiving
 
 from wharfinger.runtime.backends import Backend
-from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.ledger import Ledger, webhooks
 from wharfinger.runtime.ledger.tokens import make_token, revoke_token
 from wharfinger_api import webhook_delivery
+from wharfinger_api.grants import Grants
+from wharfinger_api.identities import Providers
+from wharfinger_api.openid import OpenId
 from wharfinger_api.webhook_delivery import RETRY_S, WebhookDelivery
 from wharfinger_api.webhook_receivers import (
     ReceiverAddressError,
@@ -297,6 +303,198 @@ async def test_a_subscription_ends_with_the_token_it_was_made_with(
 
     await eventually(ended)
     assert (await shown(auditor, hook))["why"].startswith("the token it was made with")
+
+
+# --- of callers without a token of the plane
+
+
+GRANTED = """\
+- groups: ["oidc:platform"]
+  roles: [viewer]
+- groups: ["oidc:everyone"]
+  roles: [viewer]
+  namespaces: [shop]
+- users: ["certificate:robot"]
+  roles: [viewer]
+  namespaces: [shop]
+"""
+
+
+class Granting:
+    """An API that takes tokens of a provider and passed on certificates; `write` changes the
+    grants."""
+
+    def __init__(self, directory: Path, provider: OpenIdProvider, api: ApiUnderTest) -> None:
+        self._directory = directory
+        self.provider = provider
+        self.api = api
+
+    def write(self, grants: str) -> None:
+        draft = self._directory / "draft"
+        draft.write_text(f"grants:\n{grants}" if grants else "grants: []\n")
+        os.replace(draft, self._directory / "grants.yaml")
+
+    def ada(self, *groups: str) -> Client:
+        return Client(self.api.http, self.provider.token(groups=list(groups)))
+
+    async def ended(self, hook: dict[str, Any], why: str) -> None:
+        auditor = await self.api.as_("auditor", name="ann")
+
+        async def state() -> bool:
+            return bool((await shown(auditor, hook))["state"] == "ended")
+
+        await eventually(state)
+        assert (await shown(auditor, hook))["why"] == why
+
+
+@pytest_asyncio.fixture
+async def granting(database: str, tmp_path: Path) -> AsyncIterator[Granting]:
+    with openid_provider() as provider:
+        openid = OpenId(provider.issuer, AUDIENCE, ["ES256"])
+        file = tmp_path / "grants.yaml"
+        file.write_text(f"grants:\n{GRANTED}")
+        ways = Providers(Grants(file), openid, None, (ip_network("127.0.0.1"),))
+        async with serving(database, ways) as found:
+            sender = WebhookSender(LOOPBACK, timeout_s=PATIENCE_S)
+            seals = SealedSecrets([Fernet.generate_key().decode()])
+            delivery = WebhookDelivery(found.api.hub, sender, seals, ways.grants, retry_scale=1e-5)
+            found.api.webhooks = delivery
+            delivery.start()
+            yield Granting(tmp_path, provider, found)
+            async with found.past.present.transaction() as transaction:
+                await transaction.raw.execute("delete from subscription")
+
+
+async def test_a_webhook_without_a_token_gets_what_the_grant_of_its_maker_lets_through(
+    granting: Granting, receiver: Receiver, tmp_path: Path
+) -> None:
+    ada = granting.ada("everyone")
+    auditor = await granting.api.as_("auditor", name="ann")
+    feed = await feed_of(auditor, "&namespace=shop")
+    assert len(feed) < len(await feed_of(auditor))
+    hook = await made(ada, receiver.url)
+    assert hook["made_by"] == "oidc:ada"
+    assert hook["filter"]["namespace"] == ["shop"]
+    assert hook["holds_until"] > hook["made"]
+    await delivered(ada, hook, len(feed))
+    for one in receiver.taken():
+        one.verify(hook["secret"])
+    assert {one.event["id"] for one in receiver.taken()} == {event["id"] for event in feed}
+    # another name of the provider is not its maker, and neither is a token of that name
+    eve = Client(granting.api.http, granting.provider.token(sub="eve", groups=["everyone"]))
+    named = await granting.api.as_("viewer", name="ada")
+    for stranger in (eve, named):
+        assert (await stranger.get(f"/v1/webhooks/{hook['id']}")).status_code == 404
+    # a certificate that a proxy has passed on
+    pem = Authority(tmp_path / "ca").certificate("robot")[0].read_text()
+    by_certificate = {"Client-Cert": quote(pem)}
+    robot = granting.api.anonymous()
+    answer = await robot.send(
+        "POST",
+        "/v1/webhooks",
+        {"name": "hook", "url": receiver.url, "after": "earliest"},
+        **by_certificate,
+    )
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["made_by"] == "certificate:robot"
+    await delivered(auditor, answer.json(), len(feed))
+
+
+@pytest.mark.parametrize(
+    ("grants", "why"),
+    [
+        ("", "no grant names oidc:ada or a group of it any more"),
+        (
+            "- groups: ['oidc:platform']\n  roles: [viewer]\n  namespaces: [shop]\n",
+            "the grant of oidc:ada is no longer for all namespaces",
+        ),
+        (
+            "- groups: ['oidc:platform']\n  roles: [admin]\n",
+            "the grant of oidc:ada has none of the roles auditor, operator, viewer",
+        ),
+    ],
+    ids=["removed", "narrowed", "other roles"],
+)
+async def test_a_grant_that_is_taken_away_stops_what_still_waits(
+    granting: Granting, receiver: Receiver, grants: str, why: str
+) -> None:
+    """And the maker may have it go on, with nothing lost, once it is granted again."""
+    ada = granting.ada("platform")
+    feed = await feed_of(ada)
+    receiver.answering = Answering(lambda event: 503)
+    hook = await made(ada, receiver.url, order="all")
+    await eventually(lambda: len(receiver.got) > 2)
+    granting.write(grants)
+    await granting.ended(hook, why)
+    receiver.answering = Answering()
+    delivery = granting.api.api.webhooks
+    assert delivery is not None
+    await eventually(lambda: not delivery._workers)
+    assert receiver.taken() == []
+    granting.write(GRANTED)
+
+    async def known_again() -> bool:
+        return (await ada.get(f"/v1/webhooks/{hook['id']}")).status_code == 200
+
+    await eventually(known_again)
+    assert (await shown(ada, hook))["state"] == "ended", "not by itself"
+    again = await ada.send(
+        "PUT",
+        f"/v1/webhooks/{hook['id']}",
+        {"name": "hook", "url": receiver.url, "order": "all"},
+        **{"If-Match": hook["etag"]},
+    )
+    assert again.status_code == 200, again.text
+    await delivered(ada, hook, len(feed))
+    assert [one.event["id"] for one in receiver.taken()] == [event["id"] for event in feed]
+
+
+async def test_a_namespace_that_is_no_longer_granted_ends_it(
+    granting: Granting, receiver: Receiver
+) -> None:
+    ada = granting.ada("everyone")
+    hook = await made(ada, receiver.url, after="latest")
+    granting.write(GRANTED.replace("[shop]", "[bank, lab]"))
+    await granting.ended(hook, "the grant of oidc:ada is not for shop")
+
+
+async def test_a_maker_that_comes_with_fewer_groups_keeps_what_these_are_granted(
+    granting: Granting, receiver: Receiver
+) -> None:
+    wide = await made(granting.ada("platform", "everyone"), receiver.url, after="latest")
+    narrow = await made(
+        granting.ada("platform"), receiver.url, after="latest", filter={"namespace": ["shop"]}
+    )
+    now = granting.ada("everyone")
+    listed = (await now.get("/v1/webhooks")).json()["items"]
+    assert [one["id"] for one in listed] == [narrow["id"]]
+    await granting.ended(wide, "the grant of oidc:ada is no longer for all namespaces")
+    assert (await shown(now, narrow))["state"] == "active"
+
+
+async def test_a_webhook_whose_maker_does_not_come_again_ends(
+    granting: Granting, receiver: Receiver
+) -> None:
+    ada = granting.ada("platform")
+    hook = await made(ada, receiver.url, after="latest")
+    database = granting.api.past.present
+
+    async def set_back(seconds: int) -> None:
+        async with database.reading() as raw:
+            await raw.execute(
+                "update subscription set seen_at_us = seen_at_us - $1::bigint * 1000000", seconds
+            )
+
+    auditor = await granting.api.as_("auditor", name="ann")
+    await set_back(2 * 86_400)
+    assert (await shown(auditor, hook))["holds_until"] < hook["holds_until"], "not its maker"
+    seen = await shown(ada, hook)
+    assert seen["holds_until"] >= hook["holds_until"]
+    assert seen["etag"] == hook["etag"]
+    await set_back(60)
+    assert (await shown(ada, hook))["holds_until"] < seen["holds_until"], "once a day is enough"
+    await set_back(webhooks.SEEN_S)
+    await granting.ended(hook, "its maker has not come for 30 days")
 
 
 @pytest.mark.parametrize(

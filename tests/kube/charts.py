@@ -25,6 +25,10 @@ PLANE: Json = {
         "credentials": {"secretName": "kafka"},
         "tls": {"secretName": "kafka-tls", "certKey": "tls.crt", "keyKey": "tls.key"},
     },
+    "database": {
+        "secretName": "owner",
+        "logins": {"stage": "stages", "publisher": "publishing", "api": "web"},
+    },
     "settings": {"log_level": "debug", "take_max": 1_000_000, "batch_idle_s": 0.5},
     "prometheus": {
         "url": "http://prometheus:9090",

@@ -177,6 +177,43 @@ def test_every_service_runs_unless_it_is_left_out(member: Member, tmp_path: Path
     assert with_everything["scheduler"] == 5
 
 
+def test_each_service_has_the_secret_of_its_login(member: Member, tmp_path: Path) -> None:
+    """And the owner's is the Job's alone, which makes the logins that the others name."""
+    found = rendered("wharfinger", tmp_path, PLANE)
+    secrets = {name: _database_secret(template) for name, template in pods(found)}
+    of_services = {name: secret for name, secret in secrets.items() if "migrate" not in name}
+    assert "owner" not in of_services.values()
+    assert {secret for name, secret in of_services.items() if "publisher" in name} == {"publishing"}
+    assert {secret for name, secret in of_services.items() if "api" in name} == {"web"}
+    assert list(of_services.values()).count("stages") == len(of_services) - 2
+    (job,) = [template for name, template in pods(found) if "migrate" in name]
+    assert _database_secret(job) == "owner"
+    (container,) = job["spec"]["containers"]
+    assert container["command"] == ["wharfinger", "migrate", "--logins", "/logins"]
+    (volume,) = [one for one in job["spec"]["volumes"] if one["name"] == "logins"]
+    mounted = {
+        item["path"]: source["secret"]["name"]
+        for source in volume["projected"]["sources"]
+        for item in source["secret"]["items"]
+    }
+    assert mounted == {"stage": "stages", "publisher": "publishing", "api": "web"}
+
+
+def test_logins_that_are_there_already_are_not_made(member: Member, tmp_path: Path) -> None:
+    logins = {"stage": "stages", "publisher": "publishing", "api": "web", "make": False}
+    found = rendered("wharfinger", tmp_path, {"database": {"logins": logins}})
+    (job,) = [template for name, template in pods(found) if "migrate" in name]
+    (container,) = job["spec"]["containers"]
+    assert container["command"] == ["wharfinger", "migrate", "--roles"]
+    assert "logins" not in {one["name"] for one in job["spec"]["volumes"]}
+
+
+def _database_secret(template: Json) -> str:
+    (container,) = template["spec"]["containers"]
+    (url,) = [one for one in container["env"] if one["name"] == "WHARFINGER_DATABASE"]
+    return str(url["valueFrom"]["secretKeyRef"]["name"])
+
+
 def test_a_new_publisher_does_not_wait_for_the_old_one(member: Member, tmp_path: Path) -> None:
     """It is not ready while another one holds the lock, so a rolling update would never end."""
     found = {key(one): one for one in rendered("wharfinger", tmp_path, {})}
@@ -237,6 +274,17 @@ def test_a_member_gives_the_printed_rights(
 WRONG = {
     "an unknown value": ("wharfinger", {"replica": 2}, "replica"),
     "a setting that the chart gives": ("wharfinger", {"settings": {"kafka": "a:1"}}, "kafka"),
+    "one login of three": ("wharfinger", {"database": {"logins": {"api": "web"}}}, "logins"),
+    "logins without the owner's Secret": (
+        "wharfinger",
+        {
+            "database": {
+                "url": "postgresql://w@db/w",
+                "logins": {"stage": "a", "publisher": "b", "api": "c"},
+            }
+        },
+        "database",
+    ),
     "no broker": ("wharfinger", {"kafka": {"bootstrap": "broker"}}, "bootstrap"),
     "SASL without a Secret": (
         "wharfinger",

@@ -103,9 +103,10 @@ def test_the_first_grant_that_names_a_caller_is_all_that_it_gets(tmp_path: Path)
     grants = Grants(written(tmp_path, GRANTS))
     ada = grants.principal(ProvenIdentity("oidc", "ada", ("everyone", "platform")))
     roles = frozenset({Role.OPERATOR, Role.VIEWER})
-    assert ada == Principal("oidc", "ada", roles, frozenset({"shop"}))
+    groups = ("everyone", "platform")
+    assert ada == Principal("oidc", "ada", roles, frozenset({"shop"}), groups=groups)
     bob = grants.principal(ProvenIdentity("oidc", "bob", ("everyone",)))
-    assert bob == Principal("oidc", "bob", frozenset({Role.VIEWER}))
+    assert bob == Principal("oidc", "bob", frozenset({Role.VIEWER}), groups=("everyone",))
     robot = grants.principal(ProvenIdentity("kubernetes", "system:serviceaccount:ci:metrics"))
     assert robot.roles == {Role.SERVICE}
     assert robot.sources == {"/ci"}

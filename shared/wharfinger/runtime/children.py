@@ -239,12 +239,15 @@ class TopicSetupProcess:
             start_new_session=True,
         )
 
-    def lay(self, where: Mapping[str, str], timeout_s: float) -> TopicSetupAnswer:
-        """What was found and made. BackendError with the child's own line when it could not be
-        done."""
+    def lay(
+        self, where: Mapping[str, str], timeout_s: float, *, logins: bool = False
+    ) -> TopicSetupAnswer:
+        """What was found and made. `logins`: also those of `database_logins`. BackendError with the
+        child's own line when it could not be done."""
+        wanted = {"settings": dict(where), "logins": logins}
         try:
             answer, _ = self._child.communicate(
-                json.dumps(dict(where)).encode() + b"\n", timeout=timeout_s
+                json.dumps(wanted).encode() + b"\n", timeout=timeout_s
             )
         except subprocess.TimeoutExpired as error:
             raise BackendError(f"schema and topics: not done in {timeout_s:g} s") from error

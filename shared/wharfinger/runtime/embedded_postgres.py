@@ -131,11 +131,11 @@ class EmbeddedPostgres:
     def url(self) -> str:
         return self.database_url(DATABASE)
 
-    def database_url(self, name: str) -> str:
+    def database_url(self, name: str, login: str = SUPERUSER) -> str:
         """Of any database on this server. Only the user who runs the server (and root) can reach
         its socket."""
         host = quote(str(self._socket_dir()), safe="/")
-        return f"postgresql+asyncpg://{SUPERUSER}@/{name}?host={host}"
+        return f"postgresql+asyncpg://{login}@/{name}?host={host}"
 
     def start(self) -> None:
         """Up and ready, on what an earlier life left: a live server is adopted, a dead one's lock

@@ -45,9 +45,10 @@ from wharfinger.runtime.children import (
     open_log,
     process_names,
 )
+from wharfinger.runtime.database_logins import login_of
 from wharfinger.runtime.embedded import BROKER_PROFILE
 from wharfinger.runtime.embedded_broker import EmbeddedBroker
-from wharfinger.runtime.embedded_postgres import EmbeddedPostgres
+from wharfinger.runtime.embedded_postgres import DATABASE, EmbeddedPostgres
 from wharfinger.runtime.owner_watch import Lifeline, PlaneGoneError
 from wharfinger.runtime.plane import (
     LOCK_FILE,
@@ -287,7 +288,9 @@ class Supervisor:
 
     def _lay(self, topic_setup: TopicSetupProcess) -> None:
         laid = topic_setup.lay(
-            {"data_dir": str(self._data_dir), **self._where()}, TOPIC_SETUP_TIMEOUT_S
+            {"data_dir": str(self._data_dir), **self._where()},
+            TOPIC_SETUP_TIMEOUT_S,
+            logins=self._postgres is not None,
         )
         if self._database_identity and laid.database != self._database_identity:
             raise PlaneGoneError(another_database(self._database_identity, laid.database))
@@ -300,6 +303,9 @@ class Supervisor:
         for number, service in enumerate(self._services):
             port = self._settings.http_port
             own = {f"{ENV_PREFIX}HTTP_PORT": str(port + number)} if port else {}
+            if self._postgres is not None:
+                url = self._postgres.database_url(DATABASE, login_of(service.name))
+                own[f"{ENV_PREFIX}DATABASE"] = url
             service.keep_running({**environment, **own})
         self._write_record()
 

@@ -21,6 +21,7 @@ from wharfinger.runtime.backends import BackendError, probe
 from wharfinger.runtime.extras import require
 from wharfinger.runtime.fleet_shards import with_fleet_shards
 from wharfinger.runtime.ledger import Ledger, LedgerError, migrate
+from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.settings import Settings, SettingsError, load_settings
 from wharfinger.runtime.topic_ids import identity, topic_ids
 from wharfinger.runtime.topics import TopicSpec, ensure_topics
@@ -40,15 +41,18 @@ class TopicSetup:
     database: str
 
 
-async def lay(settings: Settings) -> TopicSetup:
-    """Schema, topics, incarnations. BackendError or LedgerError: one line that names what could not
-    be done. MissingExtraError: what migrates is not installed."""
+async def lay(settings: Settings, *, logins: bool = False) -> TopicSetup:
+    """Schema, topics, incarnations; `logins`: also the logins of the plane's processes, with their
+    rights. BackendError or LedgerError: one line that names what could not be done.
+    MissingExtraError: what migrates is not installed."""
     require("migrate", "alembic", "migrating the database")
     backend = settings.backend()
     await probe(backend, PROBE_TIMEOUT_S)
     await migrate(backend.database_url, settings.ledger_partition_days)
     ledger = await Ledger.open(backend.database_url, "wharfinger-topic-setup")
     try:
+        if logins:
+            await make_own_logins(ledger.database)
         settings = await with_fleet_shards(ledger, settings, begin=True)
         made = await ensure_topics(backend, topic_specs(settings))
         created = {name for name, new in made.items() if new}
@@ -60,6 +64,16 @@ async def lay(settings: Settings) -> TopicSetup:
         return TopicSetup(incarnations, frozenset(created), ledger.database.identity)
     finally:
         await ledger.close()
+
+
+async def make_own_logins(database: Database) -> None:
+    """Those of `database_logins`. The user must be the owner of the tables, and may make roles."""
+    # services load this module and need neither
+    from wharfinger.runtime.database_logins import LOGINS
+    from wharfinger.runtime.ledger.roles import DatabaseLogin, make_logins, make_roles
+
+    await make_roles(database)
+    await make_logins(database, [DatabaseLogin(name, roles) for name, roles in LOGINS.items()])
 
 
 def topic_specs(settings: Settings) -> list[TopicSpec]:
@@ -89,13 +103,14 @@ def partitions(topic: Topic, settings: Settings) -> int:
 
 
 def main() -> int:
-    """The program: where things are comes as one JSON line of settings, the incarnations or an
+    """The program: where things are comes as one JSON line with settings, the incarnations or an
     error go out as another."""
     said = sys.stdin.readline()
     if not said:
         return 1  # the supervisor died before it knew
     try:
-        laid = asyncio.run(lay(load_settings(json.loads(said))))
+        wanted = json.loads(said)
+        laid = asyncio.run(lay(load_settings(wanted["settings"]), logins=wanted["logins"]))
     except (BackendError, LedgerError, SettingsError) as error:
         print(json.dumps({"error": " ".join(str(error).split())}))
         return 2

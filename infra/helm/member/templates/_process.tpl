@@ -4,7 +4,8 @@ a test keeps the two the same.
 
 A process is a dict: root (the chart's $), component, command (a list), resources, account
 (a service account, "" for the namespace's), token (whether it is mounted), clusters (volumes of
-/clusters, a list with at most one), served (whether it answers over HTTP), env (more of it).
+/clusters, a list with at most one), logins (the same of /logins), database (how its URL is found, if
+not as .Values.database says), served (whether it answers over HTTP), env (more of it).
 */ -}}
 
 {{- define "wharfinger.selector" -}}
@@ -127,6 +128,11 @@ spec:
           mountPath: /clusters
           readOnly: true
         {{- end }}
+        {{- if .logins }}
+        - name: logins
+          mountPath: /logins
+          readOnly: true
+        {{- end }}
   volumes:
     # The ledger holds everything; this is where a process says that it runs.
     - name: state
@@ -144,11 +150,14 @@ spec:
     {{- with .clusters }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
+    {{- with .logins }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end -}}
 
 {{- define "wharfinger.env" -}}
 {{- $kafka := .root.Values.kafka -}}
-{{- $database := .root.Values.database -}}
+{{- $database := .database | default .root.Values.database -}}
 - name: WHARFINGER_DATA_DIR
   value: /var/lib/wharfinger
 - name: WHARFINGER_HTTP_HOST

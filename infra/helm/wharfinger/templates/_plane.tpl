@@ -14,6 +14,22 @@
       {{- end }}
 {{- end -}}
 
+{{- /* The URLs of services, each as a file that is named by its role. */ -}}
+{{- define "wharfinger.logins" -}}
+- name: logins
+  projected:
+    defaultMode: 0440
+    sources:
+      {{- $logins := .Values.database.logins }}
+      {{- range $role := list "stage" "publisher" "api" }}
+      - secret:
+          name: {{ index $logins $role }}
+          items:
+            - key: {{ $logins.key }}
+              path: {{ $role }}
+      {{- end }}
+{{- end -}}
+
 {{- /* Of the annotator, which asks it, and of the collector, which then does not. */ -}}
 {{- define "wharfinger.prometheus" -}}
 - name: WHARFINGER_PROMETHEUS_URL

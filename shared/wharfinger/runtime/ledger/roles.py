@@ -10,10 +10,14 @@ change is beside it, and verify or a rebuild shows what was done to that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import hashlib
+import hmac
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from wharfinger.runtime.ledger.database import Database
+from wharfinger.runtime.ledger.database import Database, Raw
+from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.schema import metadata
 
 TABLES = tuple(sorted(metadata.tables))
@@ -36,6 +40,9 @@ SECRET = ("token", "idempotency", "access", "access_head", "operation", "subscri
 
 PREFIX = "wharfinger_"
 
+SCRAM_ROUNDS = 4096
+"""PostgreSQL's own default of `scram_iterations`."""
+
 SELECT, INSERT, DELETE = "select", "insert", "delete"
 
 
@@ -54,6 +61,10 @@ _ROUNDS: Mapping[str, tuple[str, ...]] = {
     # moved by the statement that commits a round; old ones go when they were compared
     "record_mark": (INSERT, _update("at_offset", "sha256", "epoch", "noted_at"), DELETE),
 }
+_INCARNATION = (INSERT, _update("counter", "boot_id"))
+"""Who reads or writes topics compares them with the ledger at its start, and begins the incarnation
+of one that began again."""
+
 _READ = tuple(name for name in TABLES if name not in SECRET)
 
 
@@ -86,7 +97,12 @@ ROLES: tuple[DatabaseRole, ...] = (
         "stage",
         "schedulers, estimator, descheduler, annotator, collector and actuator; apply and delete",
         _READ,
-        {**_ROUNDS, "snapshot": (INSERT,), "snapshot_section": (INSERT, DELETE)},
+        {
+            **_ROUNDS,
+            "snapshot": (INSERT,),
+            "snapshot_section": (INSERT, DELETE),
+            "incarnation": _INCARNATION,
+        },
     ),
     DatabaseRole(
         "publisher",
@@ -98,7 +114,7 @@ ROLES: tuple[DatabaseRole, ...] = (
             "feed_head": (_update("position", "epoch"),),
             "cursor": (INSERT, _update("seq"), DELETE),
             "cursor_position": (INSERT, _update("end_offset")),
-            "incarnation": (INSERT, _update("counter", "boot_id")),
+            "incarnation": _INCARNATION,
         },
         ("ledger_lock_history()", "ledger_make_span(int, int, text)"),
     ),
@@ -147,6 +163,8 @@ ROLES: tuple[DatabaseRole, ...] = (
                     "sequence",
                     "failures",
                     "probe_at_us",
+                    "maker",
+                    "seen_at_us",
                     "owner",
                     "lease_until_us",
                 ),
@@ -172,12 +190,16 @@ ROLES: tuple[DatabaseRole, ...] = (
 
 
 def statements() -> Iterator[str]:
-    """SQL that makes the roles and gives them exactly these rights, however often it runs. For the
-    owner of the tables, who may also create roles, or after somebody who may."""
+    """SQL that makes the roles that are missing and gives all of them exactly these rights, however
+    often it runs. For the owner of the tables, who must be allowed to create roles where one is
+    missing."""
     for role in ROLES:
         name = role.full_name
+        # asked first: an owner who may not create roles can still give them their rights
         yield (
-            f"do $$ begin create role {name} nologin; "
+            "do $$ begin "
+            f"if not exists (select from pg_roles where rolname = '{name}') then "
+            f"create role {name} nologin; end if; "
             "exception when duplicate_object or unique_violation then null; end $$"
         )
         yield (
@@ -197,8 +219,68 @@ def statements() -> Iterator[str]:
             yield f"grant execute on function {function} to {name}"
 
 
+@dataclass(frozen=True, slots=True)
+class DatabaseLogin:
+    """`roles`: without `PREFIX`. `verifier`: of its password, as the server keeps it
+    (`scram_verifier`); empty: it has none, and an old one is left as it is."""
+
+    name: str
+    roles: tuple[str, ...]
+    verifier: str = field(default="", repr=False)
+
+
+async def make_logins(database: Database, logins: Sequence[DatabaseLogin]) -> None:
+    """In one transaction, after `make_roles`. A login that is there already keeps what else it may.
+    LedgerError: the user may not make it or give a role away, or a login is a superuser."""
+    async with database.transaction() as transaction:
+        raw = transaction.raw
+        for login in logins:
+            found = await raw.fetchrow(
+                "select rolsuper from pg_roles where rolname = $1", login.name
+            )
+            if found is not None and found[0]:
+                raise LedgerError(f"login {login.name}: a superuser could change history")
+            what = "create" if found is None else "alter"
+            if found is None or login.verifier:
+                await _run(raw, f"{what} role %I login", login.name, login.verifier)
+            for role in (PREFIX + name for name in login.roles):
+                member = await raw.fetchrow(
+                    "select 1 from pg_auth_members where roleid = $1::text::regrole "
+                    "and member = quote_ident($2)::regrole",
+                    role,
+                    login.name,
+                )
+                if member is None:
+                    await _run(raw, f"grant {role} to %I", login.name)
+
+
+async def _run(raw: Raw, statement: str, name: str, verifier: str = "") -> None:
+    """`statement` with `%I` for the name. The server quotes it: statements of roles take no
+    parameters."""
+    password = " password %L" if verifier else ""
+    row = await raw.fetchrow(
+        f"select format('{statement}{password}', $1::text, $2::text)", name, verifier
+    )
+    assert row is not None, "a select without from has one row"
+    await raw.execute(str(row[0]))
+
+
+def scram_verifier(password: str, salt: bytes) -> str:
+    """What PostgreSQL keeps of a password (RFC 5802, RFC 7677). So the password is in no statement,
+    and in no log of statements. ValueError: it has characters that would need SASLprep."""
+    if not password.isascii() or not password.isprintable():
+        raise ValueError("password: expected printable ASCII characters")
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, SCRAM_ROUNDS)
+    client = hmac.digest(salted, b"Client Key", "sha256")
+    stored = hashlib.sha256(client).digest()
+    server = hmac.digest(salted, b"Server Key", "sha256")
+    salt64, stored64, server64 = (b64encode(one).decode() for one in (salt, stored, server))
+    return f"SCRAM-SHA-256${SCRAM_ROUNDS}:{salt64}${stored64}:{server64}"
+
+
 async def make_roles(database: Database) -> None:
-    """In one transaction. LedgerError: the user may not create roles, or is not the owner."""
+    """In one transaction. LedgerError: the user may not create a role that is missing, or is not
+    the owner."""
     async with database.transaction() as transaction:
         for statement in statements():
             await transaction.raw.execute(statement)

@@ -2,9 +2,9 @@
 
 A plan that is carried out, a token that gives rights and a subscription that sends decisions out of
 the plane must not be added or changed without a trace. The database appends a record with a digest
-of such a row whenever one is written or deleted (triggers of migration 0012), so no program needs a
-right on the chain, and none can forget it. Of a subscription the record holds what its maker has
-set, and not how far its deliveries have come.
+of such a row whenever one is written or deleted (triggers of migrations 0012 and 0013), so no
+program needs a right on the chain, and none can forget it. Of a subscription the record holds what
+its maker has set, and not how far its deliveries have come.
 
 Next: `verify_rows`, which holds rows and records against each other.
 """
@@ -24,14 +24,16 @@ DIGESTS = {
     "subscription": (
         "r.id, r.name, r.url, encode(r.filter, 'hex'), r.ordering, encode(r.secret, 'hex'), "
         "encode(r.old_secret, 'hex'), r.old_until_us, r.made_by, r.namespaces, "
-        "encode(r.token, 'hex'), r.made_at_us, r.version"
+        "encode(r.token || case when r.maker = '' then ''::bytea "
+        "else r.maker || int8send(r.seen_at_us) end, 'hex'), r.made_at_us, r.version"
     ),
     "token": (
         "r.id, encode(r.sha256, 'hex'), r.name, r.roles, r.namespaces, r.sources, r.made_by, "
         "r.made_at_us, r.expires_at_us, r.revoked_at_us, r.once"
     ),
 }
-"""Table -> the columns of a row `r` that its digest covers, as migration 0012 has them."""
+"""Table -> the columns of a row `r` that its digest covers, as migrations 0012 and 0013 have
+them."""
 
 
 class RowRecord(NamedTuple):

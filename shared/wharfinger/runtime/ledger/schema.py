@@ -335,7 +335,9 @@ subscription = Table(
     Column("old_until_us", BigInteger, nullable=False),
     Column("made_by", _Name, nullable=False),
     Column("namespaces", ARRAY(Text), nullable=False),  # of its maker; empty: all of them
-    Column("token", LargeBinary, nullable=False),  # SHA-256 of the secret of its maker
+    Column("token", LargeBinary, nullable=False),  # SHA-256 of the secret of its maker, or empty
+    Column("maker", LargeBinary, nullable=False, server_default=""),  # JSON, where there is none
+    Column("seen_at_us", BigInteger, nullable=False, server_default="0"),  # of that maker
     Column("made_at_us", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),  # of what its maker has set
     Column("state", _Name, nullable=False),

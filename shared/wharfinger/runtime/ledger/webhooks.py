@@ -25,6 +25,13 @@ KEPT_US = 30 * 24 * 3600 * 1_000_000
 OLD_SECRET_S = 24 * 3600
 """How long the secret of before signs beside a new one."""
 
+SEEN_S = 30 * 24 * 3600
+"""How long a subscription holds whose maker has no token and does not come again: groups that it
+came with are not asked for elsewhere."""
+
+SEEN_EVERY_S = 24 * 3600
+"""How often it is written down that a maker came again with the same groups."""
+
 SUBSCRIPTIONS_MAX = 200
 REMOVED_AT_ONCE = 10_000
 
@@ -39,7 +46,8 @@ _NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 _COLUMNS = (
     "id, name, url, filter, ordering, secret, "
     f"case when old_until_us > {_NOW} then old_secret else ''::bytea end, made_by, namespaces, "
-    "token, made_at_us, version, state, why, position, sequence, failures, probe_at_us"
+    "token, maker, seen_at_us, made_at_us, version, state, why, position, sequence, failures, "
+    "probe_at_us"
 )
 _DELIVERY = (
     "sequence, position, event, key, state, tries, next_at_us, changed_at_us, status, error, "
@@ -48,12 +56,21 @@ _DELIVERY = (
 _MINE = "id = $1 and owner = $2"
 
 
+class WebhookMaker(msgspec.Struct, frozen=True):
+    """Who has made a subscription without a token of the plane: the way in, the name, and the
+    groups of the last time."""
+
+    way: str
+    name: str
+    groups: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Webhook:
     """`secret`, `old_secret`: sealed; the old one is empty where it signs no more. `namespaces`: of
-    its maker; empty: all. `token`: SHA-256 of the token it was made with. `version`: of what its
-    maker has set. `position`: the feed was looked at up to here. `sequence`: of its newest
-    delivery. `failures`: in a row."""
+    its maker; empty: all. `token`: SHA-256 of the token it was made with; empty: `maker` has made
+    it, and came last at `seen_at`. `version`: of what its maker has set. `position`: the feed was
+    looked at up to here. `sequence`: of its newest delivery. `failures`: in a row."""
 
     id: UUID
     name: str
@@ -65,6 +82,8 @@ class Webhook:
     made_by: str
     namespaces: tuple[str, ...]
     token: bytes
+    maker: WebhookMaker | None
+    seen_at: Micros
     made_at: Micros
     version: int
     state: WebhookState
@@ -73,6 +92,11 @@ class Webhook:
     sequence: int
     failures: int
     probe_at: Micros
+
+    @property
+    def holds_until(self) -> Micros | None:
+        """None: as long as its token."""
+        return None if self.maker is None else self.seen_at + SEEN_S * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +164,12 @@ async def make(
     namespaces: Sequence[str],
     token: bytes,
     position: int,
+    *,
+    maker: WebhookMaker | None = None,
+    owner: UUID | None = None,
 ) -> Webhook | None:
-    """None: there are as many as there may be."""
+    """`maker`: where there is no token. `owner`: the process that has it first. None: there are as
+    many as there may be."""
     async with database.transaction() as transaction:
         raw = transaction.raw
         await raw.execute("select pg_advisory_xact_lock(hashtext('wharfinger.webhooks'))")
@@ -151,9 +179,10 @@ async def make(
         row = await raw.fetchrow(
             "insert into subscription (id, name, url, filter, ordering, secret, old_secret, "
             "old_until_us, made_by, namespaces, token, made_at_us, version, state, why, position, "
-            "sequence, failures, probe_at_us, owner, lease_until_us) values "
+            "sequence, failures, probe_at_us, maker, seen_at_us, owner, lease_until_us) values "
             f"($1, $2, $3, $4, $5, $6, '', 0, $7, $8, $9, {_NOW}, 1, 'active', '', $10, 0, 0, 0, "
-            f"null, 0) returning {_COLUMNS}",
+            f"$11, case when $11 = ''::bytea then 0 else {_NOW} end, $12, "
+            f"{_NOW} + {LEASE_S} * 1000000) returning {_COLUMNS}",
             id_,
             name,
             url,
@@ -164,6 +193,8 @@ async def make(
             sorted(namespaces),
             token,
             position,
+            _maker_bytes(maker),
+            owner,
         )
     assert row is not None, "an insert returns its row"
     return _webhook(row)
@@ -195,13 +226,18 @@ async def change(
     wanted: FeedFilter,
     ordering: Ordering,
     paused: bool,
+    owner: UUID | None = None,
 ) -> Webhook | None:
-    """It goes on where it was, and what waits is tried at once. None: it is of another version."""
+    """It goes on where it was, and what waits is tried at once. `owner`: the process that has it
+    from now on, if it had ended. None: it is of another version."""
     async with database.transaction() as transaction:
         raw = transaction.raw
         row = await raw.fetchrow(
             "update subscription set name = $3, url = $4, filter = $5, ordering = $6, "
-            "state = $7, why = '', failures = 0, probe_at_us = 0, version = version + 1 "
+            "state = $7, why = '', failures = 0, probe_at_us = 0, version = version + 1, "
+            "owner = case when state = 'ended' then $8 else owner end, "
+            f"lease_until_us = case when state = 'ended' then {_NOW} + {LEASE_S} * 1000000 "
+            "else lease_until_us end "
             f"where id = $1 and version = $2 returning {_COLUMNS}",
             id_,
             version,
@@ -210,10 +246,28 @@ async def change(
             filter_bytes(wanted),
             ordering,
             "paused" if paused else "active",
+            owner,
         )
         if row is not None:
             await _wake(raw, id_)
     return None if row is None else _webhook(row)
+
+
+async def seen(database: Database, of: Webhook, maker: WebhookMaker) -> Webhook:
+    """Its maker came again, perhaps with other groups. What it has set is of the same version."""
+    async with database.transaction() as transaction:
+        row = await transaction.raw.fetchrow(
+            f"update subscription set maker = $2, seen_at_us = {_NOW} where id = $1 "
+            "and maker <> ''::bytea and (maker <> $2 or "
+            f"seen_at_us < {_NOW} - {SEEN_EVERY_S}::bigint * 1000000) returning {_COLUMNS}",
+            of.id,
+            _maker_bytes(maker),
+        )
+    return of if row is None else _webhook(row)
+
+
+def _maker_bytes(maker: WebhookMaker | None) -> bytes:
+    return b"" if maker is None else msgspec.json.encode(maker)
 
 
 async def rotate(database: Database, id_: UUID, version: int, secret: bytes) -> Webhook | None:
@@ -306,11 +360,13 @@ async def leased(database: Database, owner: UUID) -> list[Webhook]:
     async with database.transaction() as transaction:
         raw = transaction.raw
         await raw.execute(
-            "update subscription s set state = 'ended', "
-            "why = 'the token it was made with was revoked or has expired' "
-            "where s.state in ('active', 'broken') and not exists (select from token t "
-            "where t.sha256 = s.token and t.revoked_at_us = 0 "
-            f"and (t.expires_at_us = 0 or t.expires_at_us > {_NOW}))"
+            "update subscription s set state = 'ended', why = case when s.maker = ''::bytea "
+            "then 'the token it was made with was revoked or has expired' "
+            f"else 'its maker has not come for {SEEN_S // 86_400} days' end "
+            "where s.state in ('active', 'broken') and case when s.maker = ''::bytea "
+            "then not exists (select from token t where t.sha256 = s.token "
+            f"and t.revoked_at_us = 0 and (t.expires_at_us = 0 or t.expires_at_us > {_NOW})) "
+            f"else s.seen_at_us < {_NOW} - {SEEN_S}::bigint * 1000000 end"
         )
         rows = await raw.fetch(
             f"update subscription set owner = $1, lease_until_us = {_NOW} + {LEASE_S} * 1000000 "
@@ -484,7 +540,7 @@ async def figures(database: Database, owner: UUID) -> tuple[dict[str, int], int]
 
 
 def _webhook(row: Record) -> Webhook:
-    id_, name, url, wanted, ordering, secret, old, made_by, namespaces, token, *rest = row
+    id_, name, url, wanted, ordering, secret, old, made_by, namespaces, token, maker, *rest = row
     return Webhook(
         id_,
         name,
@@ -496,6 +552,7 @@ def _webhook(row: Record) -> Webhook:
         made_by,
         tuple(namespaces),
         bytes(token),
+        msgspec.json.decode(bytes(maker), type=WebhookMaker) if maker else None,
         *rest,
     )
 
