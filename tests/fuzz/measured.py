@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import httpx
-import msgspec
 from tests.fuzz.target import Check, Target, holds, kind_of, one_line, steers
 
 from wharfinger.domain.node import Node
@@ -18,7 +17,7 @@ from wharfinger.engine.load.node_loads import LOAD_MAX
 from wharfinger.events.codec import decode, encode
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.node_load import NodeLoadObserved
-from wharfinger.runtime.kube.api import ApiError, KubeApi, UnreachableError
+from wharfinger.runtime.kube.api import UNREADABLE, ApiError, KubeApi, UnreachableError
 from wharfinger.runtime.kube.kubeconfig import Access
 from wharfinger.stages.annotator import PrometheusAnswer, match
 from wharfinger.stages.collector.node_usage import NodeUsageWindow
@@ -146,7 +145,7 @@ async def asked(api: AnsweredApi, asker: MetricsApi, data: bytes) -> str:
     if data[:1] >= b"\x80":
         try:
             error = ApiError.of(data[1:], 500)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return "no status"
         holds(0 <= error.retry_after_s < float("inf"), f"a pause of {error.retry_after_s} s")
         return "status"
@@ -186,6 +185,8 @@ def prometheus_seeds() -> Iterator[bytes]:
     yield plain(b'{"status":"error","errorType":"bad_data","error":"parse error\\n \\u001b[2J"}')
     yield b"503\n\n" + b'{"status":"error","errorType":"timeout","error":"later"}'
     yield b"302\nLocation: http://elsewhere/\x9b2J\n\n"
+    yield b"302\nLocation: http:\x9b/elsewhere\n\n"
+    yield b"200\nSet-Cookie: a=b; Path=/; Max-Age=9; Expires=Fri, 31 Dec 9999 23:59:59 GMT\n\n{}"
     yield b"401\n\n"
     yield b"200\nContent-Encoding: gzip\n\n" + gzip.compress(_vector(one), mtime=0)
     yield b"200\nContent-Encoding: deflate\n\n" + b"x"

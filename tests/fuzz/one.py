@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import sys
 import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
 
 import atheris
 from tests.fuzz.mutation import mutated
@@ -20,7 +23,8 @@ OUTCOMES = 4096
 
 def main(name: str, arguments: list[str]) -> None:
     """Ends the process."""
-    with atheris.instrument_imports(include=list(PLACES[name].instrumented)):
+    wanted = PLACES[name].instrumented
+    with atheris.instrument_imports(include=list(wanted), exclude=list(others(wanted))):
         target = target_of(name)
 
     counters = [atheris.native._reserve_counter() for _ in range(OUTCOMES)]
@@ -39,6 +43,18 @@ def main(name: str, arguments: list[str]) -> None:
         atheris.Fuzz()
     finally:
         stack.close()
+
+
+def others(wanted: Sequence[str]) -> Iterator[str]:
+    """The modules of the same distributions that are not wanted: atheris takes a package whole."""
+    for package in sorted({name.partition(".")[0] for name in wanted}):
+        spec = find_spec(package)
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            for file in sorted(Path(folder).rglob("*.py")):
+                parts = file.relative_to(folder).with_suffix("").parts
+                name = ".".join((package, *parts)).removesuffix(".__init__")
+                if not any(name == one or name.startswith(f"{one}.") for one in wanted):
+                    yield name
 
 
 if __name__ == "__main__":
