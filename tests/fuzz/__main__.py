@@ -9,12 +9,13 @@ was found to the corpus of the repository.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -69,7 +70,13 @@ def missing() -> str:
 
 
 def fuzzed(
-    target: Target, work: Path, *, seconds: int = 0, executions: int = 0, seed: int = 0
+    target: Target,
+    work: Path,
+    *,
+    seconds: int = 0,
+    executions: int = 0,
+    seed: int = 0,
+    environment: Mapping[str, str] = os.environ,
 ) -> Run:
     """Runs one target in a process of its own, for so many seconds or executions. `seed` 0: one of
     the moment."""
@@ -101,6 +108,7 @@ def fuzzed(
             stdout=out,
             stderr=subprocess.STDOUT,
             check=False,
+            env=dict(environment),
         )
     return run_of(target.name, done.returncode, work)
 

@@ -132,7 +132,7 @@ def problem(status: int, headers: dict[str, str], answer: bytes) -> str:
     holds(status < 500 or kind in EXPECTED_503, f"{status} {kind}: {said['detail']}")
     one_line(said["detail"], 3000)
     holds(not steers(said["detail"]), f"a problem steers a terminal: {said['detail']!r}")
-    return f"{kind} {kind_of(said['detail'])}"
+    return f"{kind} {kind_of(said['detail'])[:20]}"
 
 
 def scope_has_no_body(headers: dict[str, str], answer: bytes) -> bool:

@@ -4,7 +4,7 @@ can be written; and parts of events never gather without bound."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from wharfinger.runtime.decode_cache import Decoded
 from wharfinger.runtime.ledger.intake import EVENT_BYTES_MAX
 from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import METRICS
-from wharfinger.runtime.reading import Reading
+from wharfinger.runtime.reading import RawRecord, Reading
 from wharfinger.runtime.unpacking import REFUSED
 
 TOPIC = TOPICS[0].name
@@ -45,7 +45,14 @@ class LetterReading(Reading):
 
     letters: list[Letter]
 
-    async def _dead_letter(self, topic: str, raw, value: bytes, reason: str, ack) -> None:  # type: ignore[no-untyped-def]
+    async def _dead_letter(
+        self,
+        topic: str,
+        raw: RawRecord,
+        value: bytes,
+        reason: str,
+        ack: Callable[[], object] | None,
+    ) -> None:
         self.letters.append(
             Letter.read(topic, 1, raw.partition, raw.offset, raw.key, value, reason)
         )
