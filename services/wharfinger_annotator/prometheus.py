@@ -255,7 +255,9 @@ class Prometheus:
             )
         except httpx.DecodingError as error:
             return self._failure("malformed", f"the answer's content encoding is broken: {error}")
-        except httpx.InvalidURL as error:  # httpx reads where a redirect leads, though none is followed
+        except (
+            httpx.InvalidURL
+        ) as error:  # httpx reads where a redirect leads, though none is followed
             return self._failure("redirected", f"to what is no address: {error}")
         except httpx.TransportError as error:
             raise _TransientError(

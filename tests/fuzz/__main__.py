@@ -31,7 +31,9 @@ MEMORY_MB = 2048
 WORDS_MAX = 600
 """Of the dictionary that libFuzzer takes words from."""
 
-MISSING = "fuzz: atheris is not installed; `pip install 'wharfinger[fuzz]'`, or: pip install atheris"
+MISSING = (
+    "fuzz: atheris is not installed; `pip install 'wharfinger[fuzz]'`, or: pip install atheris"
+)
 _WORD = re.compile(rb"[A-Za-z][A-Za-z0-9./-]{3,30}")
 _STATE = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)")
 _COUNT = re.compile(r"stat::number_of_executed_units:\s*(\d+)")

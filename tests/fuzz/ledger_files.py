@@ -24,8 +24,8 @@ from wharfinger.history.export_file import (
     FileError,
     FileWriter,
     Header,
-    opened as opened_file,
 )
+from wharfinger.history.export_file import opened as opened_file
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.kernel.round import Head
 

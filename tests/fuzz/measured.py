@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import httpx
+from structlog.testing import capture_logs
 from tests.fuzz.target import Check, Target, holds, kind_of, one_line, steers
 
 from wharfinger.domain.node import Node
@@ -150,11 +151,13 @@ async def asked(api: AnsweredApi, asker: MetricsApi, data: bytes) -> str:
         holds(0 <= error.retry_after_s < float("inf"), f"a pause of {error.retry_after_s} s")
         return "status"
     api.body = data[1:]
-    try:
-        usages = await asker._usages()
-    except UnreachableError as error:
-        one_line(str(error))
-        return kind_of(str(error))
+    with capture_logs() as logged:
+        try:
+            usages = await asker._usages()
+        except UnreachableError as error:
+            one_line(str(error))
+            return kind_of(str(error))
+    holds(len(logged) <= len(data) // 20, f"{len(logged)} lines of log")
     window = NodeUsageWindow()
     window.observe(usages, 1_000_000)
     found = window.loads("oslo", NODES.get, 60, 2_000_000)

@@ -25,9 +25,7 @@ PLACES = {
     # what every topic carries
     "events": Place("events", _EVENTS),
     # with keys and headers, and in parts
-    "records": Place(
-        "records", (*_EVENTS, f"{_RUNTIME}.reading", f"{_RUNTIME}.dead_letters")
-    ),
+    "records": Place("records", (*_EVENTS, f"{_RUNTIME}.reading", f"{_RUNTIME}.dead_letters")),
     # as brokers answer them
     "batches": Place("batches", (f"{_RUNTIME}.unpacking",)),
     # what users write

@@ -47,6 +47,4 @@ def test_no_promise_is_broken(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_no_promise_of_the_api_is_broken(database_server: str, tmp_path: Path) -> None:
-    checked(
-        "api", tmp_path / "work", {**os.environ, DATABASE: plain_database_url(database_server)}
-    )
+    checked("api", tmp_path / "work", {**os.environ, DATABASE: plain_database_url(database_server)})

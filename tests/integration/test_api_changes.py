@@ -150,9 +150,7 @@ async def test_nothing_is_accepted_where_anything_is_wrong(api: ApiUnderTest) ->
 
 
 @pytest.mark.parametrize("path", ["/v1/bindings/shop/w%00b", "/v1/policies/P%1bK/shop/web"])
-async def test_a_path_with_control_characters_names_nothing(
-    api: ApiUnderTest, path: str
-) -> None:
+async def test_a_path_with_control_characters_names_nothing(api: ApiUnderTest, path: str) -> None:
     operator = await api.as_("operator")
     answer = await operator.send("PUT", path, {"text": manifests()}, **{"If-Match": "*"})
     assert answer.status_code == 400, answer.text

@@ -145,9 +145,7 @@ class Assembler:
     partition; beyond it the event that has not grown for longest is given up.
     """
 
-    def __init__(
-        self, joined_max: int = JOINED_BYTES_MAX, held_max: int = HELD_BYTES_MAX
-    ) -> None:
+    def __init__(self, joined_max: int = JOINED_BYTES_MAX, held_max: int = HELD_BYTES_MAX) -> None:
         self._open: dict[Place, dict[_Key, _Set]] = {}
         self._held: dict[Place, int] = {}
         """Bytes of the pieces of all that is open there."""

@@ -19,7 +19,7 @@ from typing import cast
 import msgspec
 
 from wharfinger.domain.actuation import Verb
-from wharfinger.runtime.kube.api import ApiError, KubeApi, UnreachableError
+from wharfinger.runtime.kube.api import ApiError, KubeApi
 from wharfinger.runtime.kube.rights import NAMESPACE, actuator_rules, own_rules, secret_rules
 from wharfinger.runtime.kube.watched import NON_RESOURCE, WATCHED, WatchedKind
 
