@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from tests.fuzz.events import held
 from tests.fuzz.target import Check, Target, holds, kind_of, one_line, steers
 
 from wharfinger.domain.text import escaped
 from wharfinger.domain.value import canonical
-from wharfinger.events.accepted import accepted
+from wharfinger.events.accepted import Fact, accepted
 from wharfinger.events.codec import decode, encode
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.intake import compile_deletions, compile_manifests
@@ -54,7 +55,8 @@ def check(data: bytes) -> str:
                     )
                 )
             )
-            holds(accepted(fact.data) == fact, "the fact has other keys")
+            holds(isinstance(fact.data, Fact), "no fact was compiled")
+            holds(accepted(cast(Fact, fact.data)) == fact, "the fact has other keys")
     holds(len(errors) <= ERRORS_MAX, f"{len(errors):,} errors")
     for error in errors:
         one_line(str(error))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from random import Random
+from typing import Any
 
 Mutate = Callable[[bytes, int], bytes]
 """The fuzzer's own mutation of bytes, to at most so many."""
@@ -63,13 +64,13 @@ def texts(data: bytes) -> Iterator[tuple[int, int]]:
         begin += len(part) + 4
 
 
-def changed(value: object, random: Random, mutate: Mutate) -> object:
+def changed(value: Any, random: Random, mutate: Mutate) -> Any:
     """`value` with one thing in it changed, in place where it is a collection."""
     holders = list(collections(value))
     if not holders:
         return random.choice(STRANGE)
     holder = random.choice(holders)
-    keys: list[object] = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
+    keys: list[Any] = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
     key = random.choice(keys)
     match random.randrange(8):
         case 0:
@@ -97,7 +98,7 @@ def changed(value: object, random: Random, mutate: Mutate) -> object:
     return value
 
 
-def collections(value: object) -> Iterator[dict[object, object] | list[object]]:
+def collections(value: Any) -> Iterator[Any]:
     """Every collection with something in it."""
     pending = [value]
     while pending:

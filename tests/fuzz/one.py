@@ -4,6 +4,9 @@ with libFuzzer's arguments. `python -m tests.fuzz` starts it.
 What reads is instrumented as it is imported, so nothing of it may be imported before.
 """
 
+# mypy: disable-error-code="attr-defined"
+# (atheris does not say what it exports)
+
 from __future__ import annotations
 
 import sys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from random import Random
 
 import pytest
@@ -38,7 +39,7 @@ def test_an_event_whose_parts_never_end_is_refused_and_its_records_are_done_with
     done: list[int] = []
     for number in range(1, 11):
         event, data = part("endless", number, 5000)
-        assert assembler.add(PLACE, number, event, data, lambda n=number: done.append(n)) is None
+        assert assembler.add(PLACE, number, event, data, partial(done.append, number)) is None
     event, data = part("endless", 11, 5000)
     with pytest.raises(UndecodableError, match="event endless: expected at most 10,000 bytes"):
         assembler.add(PLACE, 11, event, data, None)
