@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -68,7 +69,7 @@ def changed(value: Any, random: Random, mutate: Mutate) -> Any:
     """`value` with one thing in it changed, in place where it is a collection."""
     holders = list(collections(value))
     if not holders:
-        return random.choice(STRANGE)
+        return deepcopy(random.choice(STRANGE))
     holder = random.choice(holders)
     keys: list[Any] = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
     key = random.choice(keys)
@@ -94,7 +95,8 @@ def changed(value: Any, random: Random, mutate: Mutate) -> Any:
             piece = str(random.choice(STRANGE))
             holder[key] = holder[key][:at] + piece + holder[key][at:]
         case _:
-            holder[key] = random.choice(STRANGE)
+            # a copy: it may be changed itself, and be put into itself
+            holder[key] = deepcopy(random.choice(STRANGE))
     return value
 
 

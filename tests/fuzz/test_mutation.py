@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.fuzz.mutation import mutated, texts
+from tests.fuzz.mutation import STRANGE, mutated, texts
 
 BODY = json.dumps({"a": [1, "x", {"b": None}], "c": "text"}).encode()
 
@@ -31,6 +31,14 @@ def test_a_seed_makes_the_same_input_again_within_its_bound() -> None:
         once = mutated(BODY, 80, seed, no_bytes)
         assert once == mutated(BODY, 80, seed, no_bytes)
         assert len(once) <= 80
+
+
+def test_what_is_put_in_is_not_changed_itself() -> None:
+    before = repr(STRANGE)
+    data = b"[[]]"
+    for seed in range(3000):
+        data = mutated(data, 400, seed, no_bytes) if list(texts(data)) else b"[[], {}]"
+    assert repr(STRANGE) == before
 
 
 def test_texts_are_found_where_they_stand() -> None:
