@@ -147,6 +147,14 @@ sim: setup ## The whole plane on a simulated clock, log and ledger that fail: 1,
 chaos: setup ## A plane of real processes under load and seeded faults, checked by SQL and the raw topic (SEED=7 ARGS="--events 5000 --kills 2")
 	@$(BIN)/python -m tests.chaos.campaign $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+# Of each target. TARGETS: some of those in tests/fuzz/targets.py; none named: all, one after the other.
+SECONDS := 60
+TARGETS :=
+
+.PHONY: fuzz
+fuzz: setup ## Fuzz what reads from outside, guided by coverage (TARGETS="events api" SECONDS=300; ARGS=--keep; needs atheris)
+	@$(BIN)/python -m tests.fuzz $(TARGETS) --seconds $(SECONDS) $(ARGS)
+
 .PHONY: test-kafka
 test-kafka: setup ## The tests that use a broker, against a real Apache Kafka (needs Java 17 and Maven)
 	@$(BIN)/python infra/kafka/local.py run $(KAFKA_DIR) -- $(BIN)/python infra/postgres/local.py -- \

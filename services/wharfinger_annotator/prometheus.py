@@ -25,6 +25,8 @@ import httpx
 import msgspec
 import stamina
 
+from wharfinger.domain.text import printable
+from wharfinger.runtime.http_bodies import ACCEPT_ENCODING, BodyTooLargeError, body_within
 from wharfinger.stages.annotator import FailureKind, PrometheusAnswer, Query, QueryFailure, Series
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -184,7 +186,11 @@ class Prometheus:
             timeout=httpx.Timeout(
                 settings.timeout_s, connect=settings.connect_timeout_s, pool=None
             ),
-            headers={"Accept": "application/json", "User-Agent": "wharfinger-annotator"},
+            headers={
+                "Accept": "application/json",
+                "User-Agent": "wharfinger-annotator",
+                **ACCEPT_ENCODING,
+            },
         )
 
     async def __aenter__(self) -> Self:
@@ -249,6 +255,10 @@ class Prometheus:
             )
         except httpx.DecodingError as error:
             return self._failure("malformed", f"the answer's content encoding is broken: {error}")
+        except (
+            httpx.InvalidURL
+        ) as error:  # httpx reads where a redirect leads, though none is followed
+            return self._failure("redirected", f"to what is no address: {error}")
         except httpx.TransportError as error:
             raise _TransientError(
                 self._failure("unreachable", str(error) or type(error).__name__)
@@ -271,14 +281,10 @@ class Prometheus:
 
     async def _body(self, response: httpx.Response) -> bytes | QueryFailure:
         """The answer's bytes, unpacked, or a failure as soon as they are too many."""
-        body = bytearray()
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > self._settings.answer_bytes_max:
-                return self._failure(
-                    "too-large", f"the answer exceeds {self._settings.answer_bytes_max:,} bytes"
-                )
-        return bytes(body)
+        try:
+            return await body_within(response, self._settings.answer_bytes_max)
+        except BodyTooLargeError as error:
+            return self._failure("too-large", str(error))
 
     def _judged(self, response: httpx.Response, body: bytes) -> PrometheusAnswer | QueryFailure:
         """What an answer with this status and body means."""
@@ -320,8 +326,9 @@ class Prometheus:
         return PrometheusAnswer(series, (*reply.warnings, *reply.infos), len(samples) - len(series))
 
     def _failure(self, kind: FailureKind, what: str) -> QueryFailure:
-        """The failure as one line, also if the text of the server has several."""
-        return QueryFailure(kind, f"{self._url}: {' '.join(what.split())[:_LINE_MAX]}")
+        """The failure as one line of what can be printed, whatever the text of the server has."""
+        said = printable(" ".join(what.split())[:_LINE_MAX])
+        return QueryFailure(kind, f"{self._url}: {said[:_LINE_MAX]}")
 
 
 def _said(status: int, body: bytes) -> str:

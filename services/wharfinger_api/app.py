@@ -183,8 +183,9 @@ def _conditional(*headers: str) -> dict[str, Any]:
     }
 
 
-Namespace = Annotated[str, Path(max_length=253)]
-Name = Annotated[str, Path(max_length=253)]
+_NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
+Namespace = Annotated[str, Path(max_length=253, pattern=_NO_CONTROLS)]
+Name = Annotated[str, Path(max_length=253, pattern=_NO_CONTROLS)]
 
 
 @dataclass(slots=True)

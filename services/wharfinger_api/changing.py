@@ -43,7 +43,7 @@ from wharfinger.runtime.ledger.fact_events import event_of
 from wharfinger.runtime.ledger.idempotency import KeptAnswer, claim, keep, release
 from wharfinger_api.access import Principal
 from wharfinger_api.models import ApplyBody, BarrierBody, FactsBody, ManifestsBody
-from wharfinger_api.problems import Problem
+from wharfinger_api.problems import ERRORS_MAX, Problem
 
 KEY_MAX = 200
 BUSY_POLL_S = 0.1
@@ -52,7 +52,6 @@ NUMBERED_WAIT_S = 1.0
 """How long an answer waits for the feed to give what was accepted its positions."""
 
 POLL_S = 0.05
-ERRORS_MAX = 50
 
 
 def origin_of(principal: Principal, reason: str, revision: str) -> Origin:
@@ -298,7 +297,8 @@ def fact_of(place: str, event: Any) -> Accepted:
     """Problem: it is no fact from outside."""
     try:
         found = decode(msgspec.json.encode(event))
-    except UndecodableError as error:
+    except (UndecodableError, UnicodeEncodeError, OverflowError, RecursionError) as error:
+        # what JSON can say and no event: half of a surrogate pair, a number beyond 64 bits
         raise Problem(
             "invalid", f"{place}: {printable(str(error))}", errors=[_wrong(place, str(error))]
         ) from None

@@ -21,6 +21,7 @@ import msgspec
 import structlog
 
 from wharfinger.domain.text import one_line
+from wharfinger.runtime.http_bodies import ACCEPT_ENCODING, BodyTooLargeError, body_within
 from wharfinger.runtime.settings import SettingsError, clear_text_is_safe
 from wharfinger_api.grants import ProvenIdentity, identity
 from wharfinger_api.problems import Problem
@@ -200,23 +201,21 @@ def _refused(why: str) -> Problem:
 
 async def _get(http: httpx.AsyncClient, place: str) -> bytes:
     """ProviderUnavailableError: there is no answer, or not the one that is expected."""
-    body = b""
+    headers = {"Accept": "application/json", **ACCEPT_ENCODING}
     try:
         async with (
             asyncio.timeout(2 * REQUEST_S_MAX),
-            http.stream("GET", place, headers={"Accept": "application/json"}) as answer,
+            http.stream("GET", place, headers=headers) as answer,
         ):
             if answer.status_code != 200:
                 raise ProviderUnavailableError(f"{place}: answered {answer.status_code}")
-            async for part in answer.aiter_bytes():
-                body += part
-                if len(body) > ANSWER_BYTES_MAX:
-                    raise ProviderUnavailableError(f"{place}: more than {ANSWER_BYTES_MAX:,} bytes")
+            return await body_within(answer, ANSWER_BYTES_MAX)
+    except BodyTooLargeError:
+        raise ProviderUnavailableError(f"{place}: more than {ANSWER_BYTES_MAX:,} bytes") from None
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
         raise ProviderUnavailableError(
             f"{place}: {one_line(error) or type(error).__name__}"
         ) from None
-    return body
 
 
 def _tls(ca_file: Path | None) -> ssl.SSLContext:

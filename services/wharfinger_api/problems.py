@@ -50,6 +50,13 @@ TITLES: Mapping[str, tuple[int, str]] = {
     "internal": (500, "This is a fault of the server"),
 }
 
+ERRORS_MAX = 50
+"""Of one answer; a body of 16 MB may have millions."""
+
+SHOWN_MAX = 200
+"""Characters of a name or value that a client has sent, which may be no text at all: half of a
+surrogate pair can stand in JSON, and no encoder writes it."""
+
 REFUSALS = ("unauthenticated", "forbidden", "too-many")
 
 log = structlog.get_logger(__name__)
@@ -144,9 +151,12 @@ def problem_of(error: Exception) -> Problem:
         case LedgerError():
             return Problem("invalid", one_line(error))
         case RequestValidationError():
-            errors = [_field(detail) for detail in error.errors()]
+            found = error.errors()
+            errors = [_field(detail) for detail in found[:ERRORS_MAX]]
             first = errors[0] if errors else {"pointer": "", "expected": "a valid request"}
-            return Problem("invalid", f"{first['pointer']}: {first['expected']}", errors=errors)
+            more = {"error_count": len(found)} if len(found) > ERRORS_MAX else None
+            said = f"{first['pointer']}: {first['expected']}"
+            return Problem("invalid", said, errors=errors, more=more)
         case HTTPException(status_code=405):
             return Problem(
                 "method-not-allowed", "another method is expected", headers=error.headers or {}
@@ -164,10 +174,10 @@ def problem_of(error: Exception) -> Problem:
 
 def _field(detail: Any) -> dict[str, object]:
     where, *names = detail["loc"] or ("",)
-    path = "/".join(str(name) for name in names)
-    message = str(detail["msg"]).removeprefix("Value error, ")
+    path = printable("/".join(str(name) for name in names), SHOWN_MAX)
+    message = printable(str(detail["msg"]).removeprefix("Value error, "))
     return {
         "pointer": f"{where}/{path}" if path else str(where),
         "expected": message.replace("Input should be", "expected"),
-        "got": str(detail.get("input", ""))[:80],
+        "got": printable(str(detail.get("input", ""))[:80]),
     }

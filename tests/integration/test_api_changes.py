@@ -149,6 +149,14 @@ async def test_nothing_is_accepted_where_anything_is_wrong(api: ApiUnderTest) ->
     assert large.json()["type"] == "/problems/too-large"
 
 
+@pytest.mark.parametrize("path", ["/v1/bindings/shop/w%00b", "/v1/policies/P%1bK/shop/web"])
+async def test_a_path_with_control_characters_names_nothing(api: ApiUnderTest, path: str) -> None:
+    operator = await api.as_("operator")
+    answer = await operator.send("PUT", path, {"text": manifests()}, **{"If-Match": "*"})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["errors"][0]["pointer"].startswith("path/")
+
+
 @pytest.mark.parametrize("role", ["viewer", "auditor", "service", "admin"])
 async def test_who_may_only_look_changes_nothing(api: ApiUnderTest, role: str) -> None:
     before = await accepted(api)

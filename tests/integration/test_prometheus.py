@@ -615,3 +615,14 @@ async def test_a_real_prometheus_gives_the_loads_of_the_nodes_of_a_cluster(tmp_p
         httpd.shutdown()
         httpd.server_close()
         thread.join(PATIENCE_S)
+
+
+async def test_what_a_server_says_steers_no_terminal() -> None:
+    body = {"status": "error", "errorType": "bad_data", "error": "\x1b[2J\x9b31m \u202e"}
+    failure = await failed(says(body, 400))
+    assert failure.line.endswith("bad_data: \\x1b[2J\\x9b31m \\u202e")
+
+
+async def test_a_redirect_to_what_is_no_address_is_a_failure() -> None:
+    failure = await failed(says_text("", 302, Location="http:elsewhere"))
+    assert failure.kind == "redirected"

@@ -298,3 +298,18 @@ def test_a_redacted_file_without_its_tie_values_is_said_to_lack_them(tmp_path: P
     first = replay_file(path).result.divergences[0]
     assert first.step == "failure"
     assert "has no tie value" in first.replayed
+
+
+@pytest.mark.parametrize("length", [0xFFFF_FFFF, 512 << 20])
+def test_a_record_that_unpacks_to_far_more_than_its_file_is_not_read(
+    length: int, tmp_path: Path
+) -> None:
+    """4 GiB of zeros are 130 KB of zstd."""
+    packed = zstandard.ZstdCompressor().compressobj()
+    parts = [packed.compress(b"H" + length.to_bytes(4, "big"))]
+    parts += [packed.compress(bytes(1 << 24)) for _ in range(32)]
+    path = tmp_path / "bomb"
+    path.write_bytes(with_checksum(MAGIC + b"1\n" + b"".join([*parts, packed.flush()])))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(FileError, match="unpacks to more than 1,000 times"), opened(path):
+        pass

@@ -33,6 +33,15 @@ STALE_AFTER = 1000
 """A set of parts that has not grown for so many offsets is given up: its writer stopped in the
 middle and sent it again."""
 
+JOINED_BYTES_MAX = 64 * 1024 * 1024
+"""Of one event in parts, four times what the ledger accepts as one fact (`runtime.ledger.intake`).
+Without a bound, parts that never end would fill the memory of each reader."""
+
+HELD_BYTES_MAX = 2 * JOINED_BYTES_MAX
+"""Of all parts that are held of one partition."""
+
+PARTS_MAX = JOINED_BYTES_MAX // PART_ROOM_MIN
+
 _ENCODED, _RAW = 4, 3  # base64: three bytes are four characters
 
 
@@ -95,6 +104,8 @@ def _part(frame: Frame, part: EventPart) -> bytes:
 Ack = Callable[[], object]
 Place = tuple[str, int]
 """Topic and partition."""
+_Key = tuple[str, str, int]
+"""Source, id and number of parts of an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +124,7 @@ class _Set:
 
     first: int
     last: int
+    size: int = 0
     pieces: list[bytes] = field(default_factory=list)
     acks: list[Ack] = field(default_factory=list)
 
@@ -128,36 +140,54 @@ class Assembler:
     A part whose predecessors were not seen belongs to an event that cannot be joined any more (its
     first part was replaced by compaction, or its writer stopped and sends it again): it is passed
     over and acknowledged.
+
+    `joined_max`: bytes of one event; more are refused. `held_max`: of all that is held of a
+    partition; beyond it the event that has not grown for longest is given up.
     """
 
-    def __init__(self) -> None:
-        self._open: dict[Place, dict[tuple[str, str, int], _Set]] = {}
+    def __init__(self, joined_max: int = JOINED_BYTES_MAX, held_max: int = HELD_BYTES_MAX) -> None:
+        self._open: dict[Place, dict[_Key, _Set]] = {}
+        self._held: dict[Place, int] = {}
+        """Bytes of the pieces of all that is open there."""
+        self._joined_max, self._held_max = joined_max, held_max
 
     def add(
         self, place: Place, offset: int, event: Event[Value], part: EventPart, ack: Ack | None
     ) -> Joined | None:
         """The event, where this was its last part. UndecodableError: what was joined is not what
-        was divided."""
+        was divided, or it is larger than an event may be; its parts are dropped then."""
+        if not 1 <= part.part <= part.parts <= PARTS_MAX:
+            raise UndecodableError(
+                f"event {part.event}: expected a part of at most {PARTS_MAX:,}, "
+                f"got {part.part} of {part.parts}"
+            )
         sets = self._open.setdefault(place, {})
         key = (event.source, part.event, part.parts)
         pending = sets.get(key)
         if part.part == 1:
             if pending is not None:  # sent again from its start
-                pending.ack()
-            pending = sets[key] = _Set(offset, offset)
+                self._drop(place, key)
+            pending = self._open.setdefault(place, {})[key] = _Set(offset, offset)
         elif pending is None or part.part != len(pending.pieces) + 1:
             if ack is not None:
                 ack()
             return None
-        pending.pieces.append(_payload(part))
+        piece = _payload(part)
+        if pending.size + len(piece) > self._joined_max:
+            self._drop(place, key)
+            raise UndecodableError(
+                f"event {part.event}: expected at most {self._joined_max:,} bytes, got more"
+            )
+        pending.pieces.append(piece)
+        pending.size += len(piece)
+        self._held[place] = self._held.get(place, 0) + len(piece)
         pending.last = offset
         if ack is not None:
             pending.acks.append(ack)
         if part.part < part.parts:
+            self._make_room(place)
             return None
-        del sets[key]
-        if not sets:
-            del self._open[place]
+        self._close(place, key)
         body = b"".join(pending.pieces)
         if hashlib.sha256(body).hexdigest() != part.sha256:
             pending.ack()
@@ -175,8 +205,7 @@ class Assembler:
             return offset + 1
         for key, pending in list(sets.items()):
             if pending.last + STALE_AFTER < offset:
-                pending.ack()
-                del sets[key]
+                self._drop(place, key)
         return min((pending.first for pending in sets.values()), default=offset + 1)
 
     def forget(self, places: Iterable[Place]) -> None:
@@ -184,6 +213,24 @@ class Assembler:
         acknowledgement."""
         for place in places:
             self._open.pop(place, None)
+            self._held.pop(place, None)
+
+    def _make_room(self, place: Place) -> None:
+        while self._held[place] > self._held_max:
+            sets = self._open[place]
+            self._drop(place, min(sets, key=lambda key: sets[key].last))
+
+    def _drop(self, place: Place, key: _Key) -> None:
+        """What is held of the event is done with."""
+        self._close(place, key).ack()
+
+    def _close(self, place: Place, key: _Key) -> _Set:
+        sets = self._open[place]
+        closed = sets.pop(key)
+        self._held[place] -= closed.size
+        if not sets:
+            del self._open[place], self._held[place]
+        return closed
 
 
 def _payload(part: EventPart) -> bytes:

@@ -52,6 +52,11 @@ CHECKSUM_BYTES: Final = 32
 LEVEL: Final = 6
 """Of zstd: beyond it a ledger gets hardly smaller, and much slower."""
 
+UNPACKED_RATIO_MAX = 1000
+UNPACKED_BYTES_FREE = 64 << 20
+"""How much a file may unpack to: so many times its size, and so much in any case. Ledgers have
+ratios below 50, since hashes and ids do not get smaller; 130 KB of zstd may hold 4 GiB."""
+
 _PREFIX_BYTES = 5
 _CHUNK = 1 << 20
 _VERSION_DIGITS_MAX = 6
@@ -499,7 +504,7 @@ class LedgerFile:
     ) -> _T:
         try:
             return decoder.decode(payload)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise FileError(f"{self._path}: a record cannot be read: {error}") from None
 
 
@@ -563,6 +568,7 @@ class _Records:
         limited = cast("IO[bytes]", _Limited(raw, content_bytes))  # it is only read
         self._stream = zstandard.ZstdDecompressor().stream_reader(limited, closefd=False)
         self._next: tuple[bytes, int] | None = None
+        self._left = max(UNPACKED_BYTES_FREE, content_bytes * UNPACKED_RATIO_MAX)
 
     def next_is(self, kind: bytes) -> bool:
         if self._next is None:
@@ -584,6 +590,11 @@ class _Records:
             raise FileError(f"{self._path}: something comes after its last record")
 
     def _read(self, length: int) -> bytes:
+        if length > self._left:
+            raise FileError(
+                f"{self._path}: it unpacks to more than {UNPACKED_RATIO_MAX:,} times its size"
+            )
+        self._left -= length
         parts: list[bytes] = []
         while length:
             part = self._decompressed(min(length, _CHUNK))

@@ -23,6 +23,7 @@ from wharfinger.engine.framework.extenders import url as url_of
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.extenders import ExtenderAnswered
+from wharfinger.runtime.http_bodies import ACCEPT_ENCODING, BodyTooLargeError, body_within
 from wharfinger.runtime.service import end_tasks
 from wharfinger.stages.extender_calls import ExtenderCall
 
@@ -60,21 +61,23 @@ class HttpTransport:
             return "", f"{url}: {one_line(error)}"[:300]
 
     async def _post(self, url: str, ask: ExtenderCall) -> str:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            **ACCEPT_ENCODING,
+        }
         extensions = {"sni_hostname": ask.extender.server_name} if ask.extender.server_name else {}
         client = self._client(ask.extender)
         async with client.stream(
             "POST", url, content=ask.body, headers=headers, extensions=extensions
         ) as response:
-            parts, size = [], 0
-            async for part in response.aiter_bytes():
-                size += len(part)
-                if size > ANSWER_MAX:
-                    raise ValueError(f"the answer is larger than {ANSWER_MAX} bytes")
-                parts.append(part)
+            try:
+                body = await body_within(response, ANSWER_MAX)
+            except BodyTooLargeError:
+                raise ValueError(f"the answer is larger than {ANSWER_MAX} bytes") from None
             if response.status_code != 200:
                 raise ValueError(f"answered with status {response.status_code}")
-            return b"".join(parts).decode()
+            return body.decode()
 
     def _client(self, extender: Extender) -> httpx.AsyncClient:
         key = (extender.ca_file, extender.cert_file, extender.key_file, extender.insecure)

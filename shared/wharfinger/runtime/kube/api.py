@@ -38,6 +38,13 @@ USER_AGENT = "wharfinger"
 
 ERROR_BYTES_MAX = 4096
 
+PAUSE_S_MAX = 86_400.0
+"""The longest pause that a server can ask for."""
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises of bytes that are not the JSON of an API server: another shape, no UTF-8,
+brackets within brackets without end."""
+
 JSON = "application/json"
 
 
@@ -73,12 +80,13 @@ class ApiError(Exception):
 
     @classmethod
     def of(cls, status: bytes | msgspec.Raw, code: int = 0) -> ApiError:
-        """What a Status object says. `code`: of HTTP, where one came with it. DecodeError."""
+        """What a Status object says. `code`: of HTTP, where one came with it. One of
+        `UNREADABLE`."""
         said = msgspec.json.decode(status, type=_ServerStatus)
         named = said.details.causes if said.details is not None else None
         causes = tuple([cause.reason for cause in named or ()])
-        asked_s = float(said.details.retry_after_seconds or 0) if said.details is not None else 0.0
-        return cls(code or said.code, said.reason, said.message, max(0.0, asked_s), causes)
+        asked_s = (said.details.retry_after_seconds or 0) if said.details is not None else 0
+        return cls(code or said.code, said.reason, said.message, _bounded_s(asked_s), causes)
 
 
 class UnreachableError(Exception):
@@ -132,7 +140,7 @@ class KubeApi:
     async def get(self, path: str, as_: type[T], parameters: Mapping[str, str] | None = None) -> T:
         """The object at a path. ApiError, UnreachableError, CredentialsError."""
         body = await self.request("GET", path, parameters)
-        return self._decoded(body, as_, path)
+        return self.decoded(body, as_, path)
 
     async def request(
         self,
@@ -219,10 +227,11 @@ class KubeApi:
     def _unreachable(self, error: BaseException) -> UnreachableError:
         return UnreachableError(f"{self._access.server}: {_why(error)}")
 
-    def _decoded(self, body: bytes, as_: type[T], path: str) -> T:
+    def decoded(self, body: bytes, as_: type[T], path: str) -> T:
+        """UnreachableError: it is not what an API server answers there."""
         try:
             return msgspec.json.decode(body, type=as_)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise UnreachableError(
                 f"{self._access.server}{path}: not the answer of an API server: {error}"
             ) from None
@@ -251,7 +260,7 @@ async def _error(response: aiohttp.ClientResponse, secrets: Sequence[str]) -> Ap
         error = ApiError.of(body, response.status)
         code, word, said = error.code, error.reason, error.message or reason
         causes, asked_s = error.causes, error.retry_after_s
-    except msgspec.DecodeError:
+    except UNREADABLE:
         code, word, said, causes = response.status, "", reason, ()
     for secret in secrets:
         word, said = word.replace(secret, "***"), said.replace(secret, "***")
@@ -262,8 +271,13 @@ async def _error(response: aiohttp.ClientResponse, secrets: Sequence[str]) -> Ap
 def _pause_s(asked: str) -> float:
     """The header has seconds, or the time after which to ask again."""
     if asked.isdecimal():
-        return float(asked)
+        return _bounded_s(float(asked))
     try:
-        return max(0.0, parsedate_to_datetime(asked).timestamp() - time.time())
-    except (TypeError, ValueError):
+        return _bounded_s(parsedate_to_datetime(asked).timestamp() - time.time())
+    except (TypeError, ValueError, OverflowError):
         return 0.0
+
+
+def _bounded_s(asked: float) -> float:
+    """Compared before it becomes a float: a whole number may be too large for one."""
+    return float(max(0.0, min(asked, PAUSE_S_MAX)))

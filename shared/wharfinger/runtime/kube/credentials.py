@@ -198,7 +198,7 @@ async def _run(plugin: ExecPlugin, access: Access) -> _Issued:
 def _issued_by(name: str, plugin: ExecPlugin, printed: bytes) -> _Issued:
     try:
         answer = msgspec.json.decode(printed, type=_ExecCredential)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise CredentialsError(f"exec plugin {name} did not print an ExecCredential") from None
     if answer.api_version != plugin.api_version:
         raise CredentialsError(

@@ -19,7 +19,7 @@ from typing import cast
 import msgspec
 
 from wharfinger.domain.actuation import Verb
-from wharfinger.runtime.kube.api import ApiError, KubeApi, UnreachableError
+from wharfinger.runtime.kube.api import ApiError, KubeApi
 from wharfinger.runtime.kube.rights import NAMESPACE, actuator_rules, own_rules, secret_rules
 from wharfinger.runtime.kube.watched import NON_RESOURCE, WATCHED, WatchedKind
 
@@ -108,12 +108,7 @@ async def _version(api: KubeApi) -> tuple[str, float | None]:
     async with api.answer("GET", "/version", total_s=30.0) as response:
         after = time.time()
         header, body = response.headers.get("Date", ""), await response.read()
-    try:
-        version = msgspec.json.decode(body, type=_ServerVersion).git_version
-    except msgspec.DecodeError as error:
-        raise UnreachableError(
-            f"{api.server}/version: not the answer of an API server: {error}"
-        ) from None
+    version = api.decoded(body, _ServerVersion, "/version").git_version
     try:
         there = parsedate_to_datetime(header).timestamp() + 0.5
     except (TypeError, ValueError):
@@ -243,7 +238,7 @@ async def _allowed(api: KubeApi, spec: dict[str, object], limit: asyncio.Semapho
     }
     async with limit:
         body = await api.request("POST", _REVIEWS, body=msgspec.json.encode(review))
-    return msgspec.json.decode(body, type=_Review).status.allowed
+    return api.decoded(body, _Review, _REVIEWS).status.allowed
 
 
 # --- who works there

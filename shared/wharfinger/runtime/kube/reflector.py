@@ -26,7 +26,7 @@ import msgspec
 import structlog
 
 from wharfinger.domain.text import one_line
-from wharfinger.runtime.kube.api import ApiError, KubeApi, UnreachableError
+from wharfinger.runtime.kube.api import UNREADABLE, ApiError, KubeApi, UnreachableError
 from wharfinger.runtime.kube.credentials import CredentialsError
 
 log = structlog.get_logger(__name__)
@@ -194,7 +194,7 @@ class Reflector(Generic[T]):
                     self._version = ""
                 self._asked_s = error.retry_after_s
                 self._failed(why, str(error))
-            except (_UnknownEventError, msgspec.DecodeError) as error:
+            except (_UnknownEventError, *UNREADABLE) as error:
                 self._failed(Break.UNREADABLE, one_line(error))
             worked = self._worked or (self._version != version and bool(self._version))
             failures = 0 if worked else failures + 1
