@@ -68,10 +68,16 @@ def allowed(expression: str) -> bool:
     return bool(names) and all(name in ALLOWED for name in names)
 
 
+DEVELOPERS = ("dev", "fuzz")
+"""Extras whose packages are part of no installation."""
+
+
 def packages() -> Iterator[Distribution]:
-    """What is installed with any extra but `dev`, in order of name."""
+    """What is installed with any extra but those of developers, in order of name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = [lines for name, lines in project["optional-dependencies"].items() if name != "dev"]
+    extras = [
+        lines for name, lines in project["optional-dependencies"].items() if name not in DEVELOPERS
+    ]
     found = closure_of([*project["dependencies"], *(line for lines in extras for line in lines)])
     yield from sorted(found, key=lambda one: one.metadata["Name"].lower())
 
