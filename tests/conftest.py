@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -113,6 +114,18 @@ LONGEST_FIRST = (
     "tests/properties/test_devices.py",
 )
 """From `build/costs-*.txt`: so that at the end no worker waits long for another."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays until the end. The garbage collector would look through it several
+    times meanwhile, and again in every test that makes many objects."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # the mark has to be there before `-m` selects by it
