@@ -286,6 +286,40 @@ def _start_as_nobody(home: str, told: Connection) -> None:
         embedded.stop()
 
 
+NEW_MACHINE = """
+cp -a /etc "$1/etc"
+mount --bind "$1/etc" /etc
+sed -i '/^embedded_postgres:/d' /etc/passwd /etc/group /etc/shadow /etc/gshadow
+for number in 1 2 3 4; do "$2" -c "$3" & done
+wait
+"""
+"""Its users are a copy of this one's, seen by these processes alone."""
+
+ACCOUNT = """
+import os
+from wharfinger.runtime.embedded_postgres import _account
+os.write(1, b"%d\\n" % _account().uid)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts the database as another user")
+def test_planes_that_start_at_once_on_a_new_machine_have_the_same_user(tmp_path: Path) -> None:
+    unshare = ["unshare", "--mount", "bash", "-euc"]
+    if subprocess.run([*unshare, "mount --bind /etc /etc"], capture_output=True).returncode != 0:
+        pytest.skip("no namespace of its own can be made here")
+    done = subprocess.run(
+        [*unshare, NEW_MACHINE, "new-machine", str(tmp_path), sys.executable, ACCOUNT],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    uids = [line for line in done.stdout.splitlines() if line.isdigit()]
+    assert len(uids) == 4, done.stdout + done.stderr
+    assert len(set(uids)) == 1, uids
+
+
 @pytest.mark.skipif(
     os.geteuid() != 0, reason="otherwise every test here already runs as an ordinary user"
 )

