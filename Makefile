@@ -117,11 +117,16 @@ KAFKA_JOBS := 3
 KUBE_JOBS := 2
 PYTEST = WHARFINGER_TEST_TARGET=$@ $(if $(SEED),WHARFINGER_TEST_SEED=$(SEED)) $(BIN)/python -m pytest
 
+# In a fresh clone all workers would compile the same test modules at the same time, and in each hypothesis would read all our
+# sources for their constants: one process does both before they start. Only Ctrl-C (2) ends it here; all else the tests report.
+COMPILED = ls tests/__pycache__/conftest.*.pyc >/dev/null 2>&1 || { echo "test: compiling the test modules"; \
+  $(BIN)/python -m pytest --collect-only --continue-on-collection-errors -qq $(ARGS) >/dev/null 2>&1; } || test $$? -ne 2
+
 .PHONY: test
 # The checks run beside the tests: the type checker needs one core for a minute or two, while tests wait for servers.
 test: setup ## The checks and every test but the long ones (SEED=... as a failed run printed it)
 	@mkdir -p build; $(MAKE) --no-print-directory check >build/check.log 2>&1 & checks=$$!; code=0; \
-	$(PYTEST) -m "not long" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS) || code=$$?; \
+	{ { $(COMPILED); } && $(PYTEST) -m "not long" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS); } || code=$$?; \
 	wait $$checks || code=$$?; cat build/check.log; exit $$code
 
 # How many examples a property is tried on there; quick: as in `make test`.

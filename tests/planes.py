@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 from benchmarks.plane import PlaneUnderTest
 from benchmarks.subscriber import Seen, Subscriber
+from tests.commands import in_process
 from tests.patience import PATIENCE_S
 from tests.patience import until as until
 
@@ -57,10 +58,12 @@ def settled(plane: PlaneUnderTest, bindings: int = 0, quiet_s: float = 3.0) -> N
 
     def rests() -> bool:
         nonlocal status, before, since
-        try:
-            status = plane.json("status")
-        except (RuntimeError, ValueError):
+        done = in_process(
+            ["--data-dir", str(plane.data_dir), "status", "-o", "json"], dict(os.environ)
+        )
+        if done.returncode not in (0, 1):
             return False
+        status = json.loads(done.stdout)
         now = {name: head["hash"] for name, head in _streams(status).items()}
         fleet = sum(h["seq"] for name, h in _streams(status).items() if name.startswith("fleet/"))
         calm = fleet >= bindings and all(

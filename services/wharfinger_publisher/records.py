@@ -34,12 +34,12 @@ from wharfinger.events.streams import (
     ROOM,
     TIMELINE,
     PartitionBy,
+    Together,
 )
 from wharfinger.kernel.incarnations import incarnation_at
 from wharfinger.runtime.decision_event import decision_event, incarnation_text
 from wharfinger.runtime.ledger import Fact, FeedPlaces, IntakeRow, LedgerRow, WentBack
 from wharfinger.runtime.ledger.incarnations import of_stream
-from wharfinger.runtime.messages import Together
 from wharfinger.runtime.sending import Dividing, OutgoingRecord, Place
 
 FRAME_BYTES = 2048

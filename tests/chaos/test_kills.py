@@ -21,12 +21,14 @@ BINDINGS = 1200
 pytestmark = [pytest.mark.integration, pytest.mark.chaos]
 
 SERVICES = (
-    "scheduler",
+    "one",
+    pytest.param("scheduler", marks=pytest.mark.long),
     pytest.param("publisher", marks=pytest.mark.long),
     pytest.param("estimator", marks=pytest.mark.long),
     pytest.param("descheduler", marks=pytest.mark.long),
     pytest.param("annotator", marks=pytest.mark.long),
 )
+"""`one`: the process in which all of them run, as `up` starts it by default."""
 
 
 @pytest.fixture
@@ -93,7 +95,7 @@ def assert_nothing_lost(plane: PlaneUnderTest) -> None:
 def test_a_killed_service_is_restarted_and_nothing_is_lost(
     plane: PlaneUnderTest, service: str
 ) -> None:
-    plane.up("--processes", "each")
+    plane.up("--processes", "one" if service == "one" else "each")
     feeding = feed(plane)
     until(lambda: decided(plane) > 100)
     victim = plane.json("status")["processes"][service]["pid"]
@@ -177,6 +179,7 @@ def _broker_pid(plane: PlaneUnderTest) -> int:
     return int(plane.json("status")["processes"]["broker"]["pid"])
 
 
+@pytest.mark.long
 def test_down_leaves_no_process_behind(plane: PlaneUnderTest) -> None:
     plane.up()
     pids = [p["pid"] for p in plane.json("status")["processes"].values()]

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def listed(path: Path) -> list[str]:
 def misread(command: str) -> str:
     """What the command line does not understand of it; nothing is run."""
     words = [word for word in shlex.split(re.split(r" [|>&]", command)[0]) if word != "..."][1:]
-    found: Any = typer.main.get_command(app)
+    found = the_command()
     context = found.context_class(found, info_name="wharfinger")
     try:
         while hasattr(found, "commands") and not words[0].startswith("-"):
@@ -85,6 +86,12 @@ def misread(command: str) -> str:
     except Exception as error:
         return getattr(error, "message", repr(error))
     return ""
+
+
+@cache
+def the_command() -> Any:
+    """Made once: that takes a tenth of a second."""
+    return typer.main.get_command(app)
 
 
 def test_a_command_that_does_not_exist_is_found() -> None:

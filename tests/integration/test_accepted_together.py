@@ -15,11 +15,11 @@ from tests.loops import TOPIC, Acks, a_loop, a_stage, assert_each_once, loop_run
 
 from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
-from wharfinger.events.streams import BINDINGS, CLUSTERS, FOLLOWED, TOGETHER
+from wharfinger.events.streams import BINDINGS, CLUSTERS, FOLLOWED, TOGETHER, Together, together_of
 from wharfinger.kernel.round import Round
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import Ledger, Submission
-from wharfinger.runtime.messages import Message, Together, together_of
+from wharfinger.runtime.messages import Message
 from wharfinger_publisher.app import PublisherService
 
 pytestmark = pytest.mark.integration

@@ -147,7 +147,7 @@ MOMENTS = (
     "Is it true?",
     "What if?",
 )
-QUICK = ("falls silent", signal.SIGTERM)
+QUICK = ("A fleet", signal.SIGTERM)
 
 
 @pytest.mark.parametrize(

@@ -26,14 +26,14 @@ from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.codec import decode
 from wharfinger.events.decisions import as_decision
 from wharfinger.events.envelope import Event
-from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, CAPACITY, CLUSTER_STATE
+from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, CAPACITY, CLUSTER_STATE, Together
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Failures, Publication
 from wharfinger.runtime import observer_loop
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.broadcast import ends_of
 from wharfinger.runtime.ledger import DecisionQuery, Ledger
-from wharfinger.runtime.messages import Message, Together
+from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observer_loop import Loaded
 from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import ServiceContext

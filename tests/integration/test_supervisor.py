@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -115,20 +116,37 @@ class Harbour:
         until(condition, seen=lambda: read_record(self.data_dir))
 
 
-@pytest.fixture
-def harbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Harbour]:
+@contextmanager
+def a_harbour(data_dir: Path) -> Iterator[Harbour]:
     from wharfinger.runtime import children
 
-    monkeypatch.setattr(children, "MODULES", children.MODULES)  # so that the replacement is undone
-    monkeypatch.setattr(children, "EACH", children.EACH)
-    replace_services(NAMES)
-    harbour = Harbour(tmp_path / "plane")
-    yield harbour
-    take_down(harbour.data_dir)
-    if harbour.supervisor is not None:
-        harbour.supervisor.wait(timeout=PATIENCE_S)
-        assert harbour.supervisor.stderr is not None
-        harbour.supervisor.stderr.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(children, "MODULES", children.MODULES)  # so that the replacement is undone
+        patch.setattr(children, "EACH", children.EACH)
+        replace_services(NAMES)
+        harbour = Harbour(data_dir)
+        try:
+            yield harbour
+        finally:
+            take_down(harbour.data_dir)
+            if harbour.supervisor is not None:
+                harbour.supervisor.wait(timeout=PATIENCE_S)
+                assert harbour.supervisor.stderr is not None
+                harbour.supervisor.stderr.close()
+
+
+@pytest.fixture
+def harbour(tmp_path: Path) -> Iterator[Harbour]:
+    with a_harbour(tmp_path / "plane") as harbour:
+        yield harbour
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harbour]:
+    """One plane for the tests after which it stands again: what they kill is started again."""
+    with a_harbour(tmp_path_factory.mktemp("standing") / "plane") as harbour:
+        harbour.up()
+        yield harbour
 
 
 def remove(directory: Path) -> None:
@@ -162,29 +180,32 @@ def test_a_plane_comes_up_says_where_it_is_and_goes_down_whole(harbour: Harbour)
     assert take_down(harbour.data_dir) == []
 
 
-def test_a_killed_process_is_started_again_alone(harbour: Harbour) -> None:
-    before = harbour.up()
+def test_a_killed_process_is_started_again_alone(standing: Harbour) -> None:
+    before = standing.plane()
     kill(before.pids["publisher"])
-    after = harbour.changed(before, "publisher")
+    after = standing.changed(before, "publisher")
     assert after.boot_id == before.boot_id
     assert after.pids["annotator"] == before.pids["annotator"]
-    assert harbour.log("publisher") == [f"born under {before.boot_id}"] * 2
+    assert standing.log("publisher")[-2:] == [f"born under {before.boot_id}"] * 2
 
 
-def test_a_dead_broker_bounces_every_service_under_a_new_boot_id(harbour: Harbour) -> None:
-    before = harbour.up()
+def test_a_dead_broker_bounces_every_service_under_a_new_boot_id(standing: Harbour) -> None:
+    before = standing.plane()
     kill(before.pids["broker"])
-    after = harbour.changed(before, "broker", *NAMES)
+    after = standing.changed(before, "broker", *NAMES)
     assert after.boot_id != before.boot_id
     assert after.pids["database"] == before.pids["database"]
     for name in NAMES:
-        assert harbour.log(name) == [f"born under {before.boot_id}", f"born under {after.boot_id}"]
+        assert standing.log(name)[-2:] == [
+            f"born under {before.boot_id}",
+            f"born under {after.boot_id}",
+        ]
 
 
-def test_a_dead_database_is_started_again_under_living_services(harbour: Harbour) -> None:
-    before = harbour.up()
+def test_a_dead_database_is_started_again_under_living_services(standing: Harbour) -> None:
+    before = standing.plane()
     kill(before.pids["database"])
-    after = harbour.changed(before, "database")
+    after = standing.changed(before, "database")
     assert {n: after.pids[n] for n in NAMES} == {n: before.pids[n] for n in NAMES}
 
 
@@ -229,12 +250,12 @@ def test_a_stranger_under_an_old_pid_is_left_alone(harbour: Harbour) -> None:
         stranger.kill()
 
 
-def test_a_second_plane_on_the_same_directory_is_refused(harbour: Harbour) -> None:
-    plane = harbour.up()
+def test_a_second_plane_on_the_same_directory_is_refused(standing: Harbour) -> None:
+    plane = standing.plane()
     with pytest.raises(
         PlaneError, match=f"another plane holds this directory \\(pid {plane.supervisor_pid}\\)"
     ):
-        Supervisor(harbour.data_dir, {}, lambda _: None).run()
+        Supervisor(standing.data_dir, {}, lambda _: None).run()
     assert running(dict(plane.pids)) == set(plane.pids)
 
 

@@ -15,16 +15,23 @@ from wharfinger.kernel.decider import Decider
 from wharfinger.kernel.recover import RecordedRound, recover
 from wharfinger.kernel.step import empty_head
 
-FLEETS = (*range(24), 451)
 CUTS = 4
 
 
-@pytest.mark.parametrize("number", FLEETS)
+def seeds(few: int, *more: int) -> list[Any]:
+    """The first few in `make test`, all in `make test-long`."""
+    return [
+        pytest.param(number, marks=() if place < few else pytest.mark.long)
+        for place, number in enumerate(more)
+    ]
+
+
+@pytest.mark.parametrize("number", seeds(8, 451, *range(24)))
 def test_a_stream_taken_up_anywhere_goes_on_alike(number: int) -> None:
     taken_up(a_fleet(number))
 
 
-@pytest.mark.parametrize("number", range(30, 44))
+@pytest.mark.parametrize("number", seeds(4, *range(30, 44)))
 def test_so_does_one_whose_pods_mind_each_other(number: int) -> None:
     taken_up(a_fleet(number, happenings=40, traits=True, configured=True))
 

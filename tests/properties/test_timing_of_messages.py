@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from tests.simulation import Log, Reader, Simulation
 
+from wharfinger.events.streams import Together
 from wharfinger.runtime.acceptances import Acceptances
-from wharfinger.runtime.messages import Message, Together
+from wharfinger.runtime.messages import Message
 from wharfinger_cli.generate import FleetPlan, generate
 
 pytestmark = pytest.mark.seeded

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.counter import withdrawn
 
+from wharfinger.events.streams import TOGETHER_BYTES_MAX, Together, together_of
 from wharfinger.runtime.acceptances import KEPT, Acceptances, ReadPlaces
-from wharfinger.runtime.messages import HEADER_BYTES_MAX, Message, Together, together_of
+from wharfinger.runtime.messages import Message
 
 SIZES = st.dictionaries(
     st.sampled_from(["a/0", "a/1", "b/0", "c/2"]), st.integers(1, 4), min_size=1, max_size=4
@@ -75,7 +76,14 @@ def test_a_header_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize(
     "header",
-    [None, b"", b"only-a-name", b" x/0", "n\u00e4me x/0".encode(), b"a " + b"x" * HEADER_BYTES_MAX],
+    [
+        None,
+        b"",
+        b"only-a-name",
+        b" x/0",
+        "n\u00e4me x/0".encode(),
+        b"a " + b"x" * TOGETHER_BYTES_MAX,
+    ],
 )
 def test_a_header_that_is_not_ours_says_nothing(header: bytes | None) -> None:
     assert together_of(header) is None

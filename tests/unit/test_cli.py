@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.commands import in_process
 from tests.patience import PATIENCE_S
 
 from wharfinger import __version__
@@ -60,6 +61,11 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 def wharfinger(*arguments: str, stdin: str = "", **extra: str) -> subprocess.CompletedProcess[str]:
+    return in_process(list(arguments), environment(**extra), stdin)
+
+
+def started(*arguments: str, stdin: str = "", **extra: str) -> subprocess.CompletedProcess[str]:
+    """The same in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "wharfinger_cli", *arguments],
         env=environment(**extra),
@@ -82,12 +88,12 @@ def complaint(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
 
 
 def test_help_lists_every_command() -> None:
-    said = wharfinger("--help").stdout
+    said = started("--help").stdout
     assert [name for name in COMMANDS if f" {name} " not in said] == []
 
 
 def test_the_version_is_said() -> None:
-    assert wharfinger("--version").stdout == f"wharfinger {__version__}\n"
+    assert started("--version").stdout == f"wharfinger {__version__}\n"
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -188,8 +194,25 @@ def test_what_can_be_expected_to_go_wrong_is_one_line_and_two(
     assert said in complaint(done)
 
 
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_a_process_says_and_ends_as_its_command_does(tmp_path: Path, code: int) -> None:
+    """The other tests here run commands in this process."""
+    stdin = "apiVersion: v9\nkind: Unheard\nmetadata: {name: x}\n" if code == 2 else ""
+    arguments, variables = {
+        0: (["down"], {}),
+        1: (["doctor", "-o", "json"], {"WHARFINGER_KAFKKA": "x"}),
+        2: (["apply", "-f", "-"], {}),
+    }[code]
+    variables = {"WHARFINGER_DATA_DIR": str(tmp_path / "plane"), **variables}
+    process = started(*arguments, stdin=stdin, **variables)
+    here = wharfinger(*arguments, stdin=stdin, **variables)
+    assert process.returncode == here.returncode == code
+    assert process.stderr == here.stderr
+    assert (process.stdout == "") == (here.stdout == "")
+
+
 def test_a_secret_in_an_address_is_never_said() -> None:
-    done = wharfinger("status", WHARFINGER_DATABASE="postgresql://me:hunter2@127.0.0.1:1/x")
+    done = started("status", WHARFINGER_DATABASE="postgresql://me:hunter2@127.0.0.1:1/x")
     assert "hunter2" not in done.stdout + done.stderr
     assert done.returncode == 2
 
@@ -248,8 +271,8 @@ def test_generated_events_are_the_same_bytes_each_time(tmp_path: Path) -> None:
         "--out",
     ]
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
-    assert wharfinger(*arguments, str(first), PYTHONHASHSEED="1").returncode == 0
-    assert wharfinger(*arguments, str(second), PYTHONHASHSEED="2").returncode == 0
+    assert started(*arguments, str(first), PYTHONHASHSEED="1").returncode == 0
+    assert started(*arguments, str(second), PYTHONHASHSEED="2").returncode == 0
     assert first.read_bytes() == second.read_bytes()
     assert all(json.loads(line)["specversion"] == "1.0" for line in first.read_text().splitlines())
 

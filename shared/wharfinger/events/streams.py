@@ -34,7 +34,31 @@ The reader of that partition decides them together."""
 
 TOGETHER = "wharfinger-together"
 """Header of the last record of an acceptance in a partition, where others of the acceptance go to
-other topics or partitions: a name of the acceptance and all its places (`topic/partition`)."""
+other topics or partitions, as `Together` writes it."""
+
+TOGETHER_BYTES_MAX = 8192
+"""A longer header of that name is not ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Where the records of one acceptance are. `acceptance`: a name that no other acceptance has.
+    `places`: all of them (`topic/partition`)."""
+
+    acceptance: str
+    places: tuple[str, ...]
+
+    def header(self) -> bytes:
+        return " ".join((self.acceptance, *self.places)).encode()
+
+
+def together_of(header: bytes | None) -> Together | None:
+    """None where the header is not one of ours: its record counts as accepted alone."""
+    if not header or len(header) > TOGETHER_BYTES_MAX or not header.isascii():
+        return None
+    acceptance, *places = header.decode("ascii").split(" ")
+    return Together(acceptance, tuple(places)) if acceptance and places else None
+
 
 RECORD_BYTES_MAX = 1_000_000
 """What is larger is divided before it is sent. The difference is for the key and for what Kafka

@@ -10,28 +10,7 @@ import msgspec
 
 from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
-
-HEADER_BYTES_MAX = 8192
-"""A longer header about an acceptance is not ours."""
-
-
-class Together(msgspec.Struct, frozen=True):
-    """Where the records of one acceptance are. `acceptance`: a name that no other acceptance has.
-    `places`: all of them, as `Message.place` names them."""
-
-    acceptance: str
-    places: tuple[str, ...]
-
-    def header(self) -> bytes:
-        return " ".join((self.acceptance, *self.places)).encode()
-
-
-def together_of(header: bytes | None) -> Together | None:
-    """None where the header is not one of ours: its record counts as accepted alone."""
-    if not header or len(header) > HEADER_BYTES_MAX or not header.isascii():
-        return None
-    acceptance, *places = header.decode("ascii").split(" ")
-    return Together(acceptance, tuple(places)) if acceptance and places else None
+from wharfinger.events.streams import Together
 
 
 class Message(msgspec.Struct, frozen=True, eq=False):

@@ -26,7 +26,7 @@ from wharfinger.events.envelope import Event
 from wharfinger.events.event_part import EventPart
 from wharfinger.events.names import wrong_name
 from wharfinger.events.parts import Assembler, Joined
-from wharfinger.events.streams import FOLLOWED, TOGETHER
+from wharfinger.events.streams import FOLLOWED, TOGETHER, together_of
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.believed_sources import ALL_BELIEVED, BelievedSources
 from wharfinger.runtime.broadcast import BroadcastConsumer
@@ -35,7 +35,7 @@ from wharfinger.runtime.decode_cache import Decoded
 from wharfinger.runtime.fetch_pacing import SendSignals
 from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.letter_box import LetterBox
-from wharfinger.runtime.messages import Message, together_of
+from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.service import end_tasks
 from wharfinger.runtime.unpacking import REFUSED
