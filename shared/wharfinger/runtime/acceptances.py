@@ -16,8 +16,9 @@ REST_S = 1.0
 """The longest wait for the rest of an acceptance. It comes in milliseconds, unless the broker
 refuses one of its records."""
 
-KEPT = 256
-"""Acceptances remembered, the newest ones."""
+KEPT = 4096
+"""Acceptances remembered, the newest ones: of a reader that lags behind another, both have records
+of the same ones."""
 
 
 class ReadPlaces:
