@@ -57,23 +57,45 @@ def start_detached(data_dir: Path, flags: dict[str, object], told: Callable[[int
         ENV_PREFIX + name.upper(): str(value) for name, value in flags.items() if value is not None
     }
     data_dir.mkdir(parents=True, exist_ok=True)
-    with open_log(data_dir, LOG_NAME) as log:
-        log_from = os.fstat(log.fileno()).st_size
-        child = subprocess.Popen(
-            [sys.executable, "-m", "wharfinger.runtime.supervisor"],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, **environment, f"{ENV_PREFIX}DATA_DIR": str(data_dir)},
-            start_new_session=True,  # no terminal, no process group of ours: it outlives both
-        )
+    child: subprocess.Popen[bytes] | None = None
     try:
+        with open_log(data_dir, LOG_NAME) as log, _signals_held_back():
+            log_from = os.fstat(log.fileno()).st_size
+            child = subprocess.Popen(
+                [sys.executable, "-m", "wharfinger.runtime.supervisor"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **environment, f"{ENV_PREFIX}DATA_DIR": str(data_dir)},
+                start_new_session=True,  # no terminal, no process group of ours: it outlives both
+            )
         _follow(data_dir, child, told, log_from)
     except BaseException:
-        if child.poll() is None:
+        if child is not None and child.poll() is None:
             child.send_signal(signal.SIGTERM)
             child.wait()
         raise
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """What would interrupt us does so at the end. An interrupt inside of `Popen` would leave a
+    process that nothing knows of. What is ignored stays ignored, also by a child."""
+    came: list[int] = []
+    before = {
+        number: handler
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if callable(handler := signal.getsignal(number))
+    }
+    for number in before:
+        signal.signal(number, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for late in came:
+            signal.raise_signal(late)
 
 
 def down(request: Request) -> None:

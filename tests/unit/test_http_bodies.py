@@ -63,7 +63,9 @@ async def test_a_bomb_is_not_unpacked(packed: bytes, encoding: str, error: type[
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("body", [b"not gzip", gzip.compress(b"x" * 100)[:-4]])
+@pytest.mark.parametrize(
+    "body", [b"not gzip", gzip.compress(b"x" * 100)[:-4]], ids=["not gzip", "cut short"]
+)
 async def test_what_is_no_gzip_is_said(body: bytes) -> None:
     with pytest.raises(httpx.DecodingError, match="gzip"):
         await body_within(answer(body, "gzip"), MOST)
