@@ -232,13 +232,12 @@ class Supervisor:
             )
 
     def _end_grown_broker(self) -> None:
-        """A broker beyond its limit is stopped, after its clients, once they were ready on it: on a
-        slow machine a limit that is always exceeded would else stop it before anything has
-        started."""
+        """A broker beyond its limit is stopped, after its clients, once they have been ready on it
+        for a while: a limit that is always exceeded would else stop it before the plane is."""
         now = time.monotonic()
-        if self._broker is None or not self._broker.alive or now < self._rss_due:
-            return
         if not self._ready():
+            self._rss_due = now + BROKER_RSS_EVERY_S
+        if self._broker is None or not self._broker.alive or now < self._rss_due:
             return
         self._rss_due = now + BROKER_RSS_EVERY_S
         rss_mb = self._broker.rss_bytes >> 20
