@@ -323,6 +323,7 @@ node_policies = st.sampled_from(
 )
 
 
+@pytest.mark.long  # the costliest property; that of the fleet is tried in `make test`, too
 @many
 @given(test_cluster_stage.histories(), st.lists(node_policies, max_size=6), st.data())
 def test_a_cluster_stream_ends_the_same_however_its_facts_are_batched(
