@@ -326,7 +326,7 @@ class Prometheus:
         return PrometheusAnswer(series, (*reply.warnings, *reply.infos), len(samples) - len(series))
 
     def _failure(self, kind: FailureKind, what: str) -> QueryFailure:
-        """The failure as one line of what can be printed, whatever the text of the server has."""
+        """The failure as one line of what can be printed, for any text of the server."""
         said = printable(" ".join(what.split())[:_LINE_MAX])
         return QueryFailure(kind, f"{self._url}: {said[:_LINE_MAX]}")
 

@@ -152,7 +152,7 @@ def tried(target: Target, files: Sequence[Path]) -> int:
         for file in files:
             try:
                 print(f"{file}: {check(file.read_bytes())}")
-            except Exception:  # whatever it finds is what is asked for
+            except Exception:  # any finding is what is asked for
                 code = 1
                 traceback.print_exc()
                 print(f"{file}: broken")

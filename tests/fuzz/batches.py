@@ -74,7 +74,7 @@ def read_by_the_client(plain: bytes) -> str:
 
 
 def raw_kind(plain: bytes) -> bool:
-    """A batch that claimed no compression is left as it is, whatever is in it."""
+    """A batch that claimed no compression is left as it is, with any content."""
     try:
         for _ in DefaultRecordBatch(plain):
             pass

@@ -1,5 +1,5 @@
 """Answers of servers that are asked for measurements: Prometheus, and the metrics API of a member
-cluster. A measurement, or a failure of one line; loads are shares, whatever the server says."""
+cluster. A measurement, or a failure of one line; loads are shares, for any answer of the server."""
 
 from __future__ import annotations
 

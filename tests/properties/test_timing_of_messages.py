@@ -1,4 +1,4 @@
-"""The same manifests on two new planes end in the same places, whatever way their messages take."""
+"""The same manifests on two new planes end in the same places, by any way of their messages."""
 
 from __future__ import annotations
 
