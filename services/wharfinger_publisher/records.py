@@ -78,12 +78,9 @@ class RecordMaker:
         promises, several = Promises(), self.partitions[OUTCOMES.name] > 1
         for row in rows:
             if row.accepted is not None:
-                place, header = topics[row.seq], together.get(row.round, b"")
-                out += (
-                    self._accepted(row.accepted, place, followed=True)
-                    if row.seq in followed
-                    else self._accepted(row.accepted, place, together=header)
-                )
+                more = row.seq in followed
+                header = b"" if more else together.get(row.round, b"")
+                out += self._accepted(row.accepted, topics[row.seq], followed=more, together=header)
                 continue
             out += self.dividing.fitting(self._decision(row, places))
             for message in fanout.add(row.stream, row.seq, str(row.id), row.data()):

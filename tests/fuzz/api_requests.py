@@ -1,5 +1,5 @@
 """Requests to the HTTP API, as whole: method, path, query, headers and body, through the
-application itself over a real ledger. Whatever is asked, the answer is one that the document knows;
+application itself over a real ledger. For any request, the answer is one that the document knows;
 what cannot be answered is a problem of one line, and never a fault of the server."""
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ class Member:
         self.where[uid] = node
         self.replicas[binding, ordinal] = uid
 
-    # --- what holds when all was told
+    # --- what holds when all is known
 
     def is_ours(self, uid: str) -> bool:
         workload = self.workload[uid]

@@ -62,7 +62,8 @@ class GatheringReader(Reader):
     def take(self, random: Random, everything: bool) -> list[Message]:
         self._kept += map(self._marked.message, super().take(random, everything))
         gathered = Acceptances(lambda place: place.rpartition("/")[0] in self.topics)
-        gathered.add(self._kept)
+        for message in self._kept:
+            gathered.add(message)
         if gathered.incomplete():
             return []
         taken, self._kept = self._kept, []

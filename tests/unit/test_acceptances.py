@@ -60,7 +60,7 @@ def test_it_is_incomplete_exactly_while_a_record_is_missing(
             place = random.choice(sorted(rest))
             message = rest[place][0]
             for _ in range(random.choice((1, 1, 2))):
-                found.add((message,))
+                found.add(message)
                 places.add(message)
             del rest[place][0]
             if not rest[place]:

@@ -66,7 +66,7 @@ async def make(
     said: Callable[[str], None] = lambda _: None,
 ) -> MadePlan:
     """The plan, which is kept where it can be carried out, and always where `made_by` says for
-    whom. `said` is told each of `STEPS` as it begins.
+    whom. `said` is called with each of `STEPS` as it begins.
 
     ChangeRefusedError: manifests are wrong. LedgerError: one line, why there is no plan."""
     found = await _made(ledger, wanted, said)

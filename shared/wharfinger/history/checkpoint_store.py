@@ -150,7 +150,7 @@ class ObjectStore:
 
 
 class TopicStore:
-    """One record a checkpoint, on a topic of one partition that keeps its records for ever."""
+    """One record a checkpoint, on a topic of one partition that keeps all its records."""
 
     def __init__(self, topic: str, backend: Backend) -> None:
         self.shown = f"{TOPIC_SCHEME}://{topic}"

@@ -117,7 +117,7 @@ class PlanRefusal:
 
 
 Said = Callable[[str], None]
-"""Is told what begins: `reading` the state of the plane, `planning` on it."""
+"""Called with what begins: `reading` the state of the plane, `planning` on it."""
 
 
 def _silent(step: str) -> None:

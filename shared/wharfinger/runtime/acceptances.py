@@ -8,7 +8,7 @@ together with its nodes, its policies and its bindings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 from wharfinger.runtime.messages import Message
 
@@ -19,6 +19,18 @@ refuses one of its records."""
 KEPT = 4096
 """Acceptances remembered, the newest ones: of a reader that lags behind another, both have records
 of the same ones."""
+
+
+def is_read(
+    place: str,
+    broadcast: Collection[str],
+    partitioned: Collection[str],
+    partitions: Collection[int],
+) -> bool:
+    """Whether a reader reads the place (`topic/partition`) that reads these topics whole, and these
+    partitions of others. The place comes from a header, so it may be any text."""
+    topic, _, partition = place.rpartition("/")
+    return topic in broadcast or (topic in partitioned and partition in map(str, partitions))
 
 
 class ReadPlaces:
@@ -58,17 +70,16 @@ class Acceptances:
         self._followed: set[str] = set()
         self._lacking: set[str] = set()
 
-    def add(self, messages: Iterable[Message]) -> None:
-        for message in messages:
-            if self._furthest.get(message.place, -1) > message.offset:
-                continue
-            self._furthest[message.place] = message.offset
-            (self._followed.add if message.followed else self._followed.discard)(message.place)
-            if (mark := message.together) is not None:
-                if self._grows:
-                    self._read.add(message)
-                lacks = self._read.lacks(message, self._reads)
-                (self._lacking.add if lacks else self._lacking.discard)(mark.acceptance)
+    def add(self, message: Message) -> None:
+        if self._furthest.get(message.place, -1) > message.offset:
+            return
+        self._furthest[message.place] = message.offset
+        (self._followed.add if message.followed else self._followed.discard)(message.place)
+        if (mark := message.together) is not None:
+            if self._grows:
+                self._read.add(message)
+            lacks = self._read.lacks(message, self._reads)
+            (self._lacking.add if lacks else self._lacking.discard)(mark.acceptance)
 
     def incomplete(self) -> bool:
         return bool(self._followed or self._lacking)

@@ -255,7 +255,7 @@ class ObserverLoop(Generic[S]):
                     await self._lay_aside(message, error, self._refuse)
                 if message.ack is not None:
                     message.ack()
-                self._acceptances.add((message,))
+                self._acceptances.add(message)
             self._metrics.events.inc(count)
             self.progress.moved(more=True)
             self._room.set()

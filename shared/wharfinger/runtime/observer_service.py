@@ -20,6 +20,7 @@ from wharfinger.events.streams import Topic
 from wharfinger.kernel.decider import Micros, S
 from wharfinger.kernel.observer import Observer
 from wharfinger.runtime.abandoned import Abandoned
+from wharfinger.runtime.acceptances import is_read
 from wharfinger.runtime.believed_sources import BelievedSources
 from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, take
 from wharfinger.runtime.group_service import GroupService
@@ -123,10 +124,7 @@ class ObserverService(GroupService, Generic[S]):
         )
 
     def _reads(self, place: str) -> bool:
-        topic, _, partition = place.rpartition("/")
-        return topic in self._broadcast_topics or (
-            topic in self._partitioned_topics and partition in map(str, self._groups)
-        )
+        return is_read(place, self._broadcast_topics, self._partitioned_topics, self._groups)
 
     def groups(self) -> frozenset[int]:
         """The cluster partitions this process watches."""

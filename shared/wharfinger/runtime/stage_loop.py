@@ -33,7 +33,7 @@ from wharfinger.events.envelope import Event
 from wharfinger.kernel.decider import Decider, Micros, S
 from wharfinger.kernel.round import Basis, Head, Round
 from wharfinger.kernel.step import fresh_inputs, step, tick
-from wharfinger.runtime.acceptances import REST_S, Acceptances, ReadPlaces
+from wharfinger.runtime.acceptances import REST_S, Acceptances, ReadPlaces, is_read
 from wharfinger.runtime.extender_client import ExtenderClient, ExtenderTransport, HttpTransport
 from wharfinger.runtime.ledger import Ledger, Mark, Transient
 from wharfinger.runtime.messages import Message, Routing
@@ -424,17 +424,13 @@ class StageLoop(Generic[S]):
     def _incomplete(self, group: StageGroup[S]) -> bool:
         """Whether records that were accepted with what waits have not been read yet."""
         waiting = Acceptances(self._reads_of(group), self._read)
-        waiting.add(group.waiting)
+        for message in group.waiting:
+            waiting.add(message)
         return waiting.incomplete()
 
     def _reads_of(self, group: StageGroup[S]) -> Callable[[str], bool]:
-        own = str(group.number)
-
-        def reads(place: str) -> bool:
-            topic, _, partition = place.rpartition("/")
-            return topic in self._broadcast or (topic in self._partitioned and partition == own)
-
-        return reads
+        own = (group.number,)
+        return lambda place: is_read(place, self._broadcast, self._partitioned, own)
 
     async def _drain(
         self,
@@ -454,7 +450,7 @@ class StageLoop(Generic[S]):
                 break
             message = group.waiting.popleft()
             self._groups.waiting -= 1
-            begun.add((message,))
+            begun.add(message)
             taken.append((group.number, message))
             addressed = self._routing.addressed(message)
             names = (
