@@ -289,9 +289,11 @@ async def _schedule(watch: PlaneWaits, beats: Heartbeats, console: Console, stor
     story.bindings = len(names)
     await beats.keep(())  # it answers, so what is applied now will not wait for its first heartbeat
     began, known = wall_clock(), await known_facts(ledger)
-    with bar("applying", len(facts) + len(examples)) as step:
-        for part in (facts, examples):
-            story.accepted += (await submit(ledger, part, known, told=step)).accepted
+    # Together: a workload of the examples may run in one cluster only, and another one that came
+    # before it might take the last room there.
+    together = [*examples, *facts]
+    with bar("applying", len(together)) as step:
+        story.accepted = (await submit(ledger, together, known, told=step)).accepted
     await beats.keep(_with_heartbeats(facts))
     with bar("scheduling", len(names)) as step:
         seen: set[str] = set()
@@ -306,23 +308,27 @@ async def _schedule(watch: PlaneWaits, beats: Heartbeats, console: Console, stor
 
         await watch.until("every binding to be decided", decided)
         await watch.until_quiet("the clusters to place their replicas on nodes")
-        outcomes = await _outcomes(ledger, names)
-        if set(outcomes) != {"scheduled"}:
+        latest = await _latest(ledger, names)
+        if any(row.outcome != "scheduled" for row in latest):
             # refused before the clusters' room was counted, most often
             await watch.until_quiet("every binding to be scheduled", REFUSED_ROUNDS, REFUSED_S)
-            outcomes = await _outcomes(ledger, names)
+            latest = await _latest(ledger, names)
     rows = [row async for row in ledger.decisions(DecisionQuery(types=TYPES))]
     story.decisions = len(rows)
     story.scheduling_s = (max(row.at for row in rows) - began) / 1e6
+    outcomes = Counter(row.outcome for row in latest)
     shown = ", ".join(f"{number:,} {outcome}" for outcome, number in sorted(outcomes.items()))
     console.print(f"{count(len(names), 'binding')} decided in {story.scheduling_s:.1f} s: {shown}")
+    for row in latest:
+        if row.outcome != "scheduled":
+            for part in account_page(await account_of(ledger, row.subject, str(row.id))):
+                console.print(part)
+            break
 
 
-async def _outcomes(ledger: Ledger, names: set[str]) -> Counter[str]:
-    """How many of these bindings are scheduled now, and how many are not."""
-    return Counter(
-        row.outcome for row in await ledger.current(stream=FLEET) if row.subject in names
-    )
+async def _latest(ledger: Ledger, names: set[str]) -> list[LedgerRow]:
+    """The latest decision of the fleet stage on each of these bindings."""
+    return [row for row in await ledger.current(stream=FLEET) if row.subject in names]
 
 
 def _with_heartbeats(facts: Sequence[Accepted]) -> list[str]:
