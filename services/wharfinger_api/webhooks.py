@@ -70,13 +70,22 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
         principal: Principal = request.state.principal
         if found is not None:
             found = await met(principal, found)
-        if found is None or not _may(principal, found, write):
+        allowed = _made if write else _sees
+        if found is None or not allowed(principal, found):
             raise Problem(
                 "not-found",
                 f"no webhook has the id {id_}",
                 hidden="" if found is None else "it was made by someone else",
             )
         return found
+
+    def in_scope(request: Request, of: Webhook) -> Webhook:
+        """Problem: its maker comes with a smaller grant than it was made with."""
+        principal: Principal = request.state.principal
+        if not _covers(principal, of):
+            wanted = ", ".join(sorted(set(of.filter.namespaces) - {""})) or "all namespaces"
+            raise Problem("forbidden", f"webhook {of.id}: needs a grant for {wanted}")
+        return of
 
     async def met(principal: Principal, of: Webhook) -> Webhook:
         """As it is after its maker, if that is who asks, was seen again: also where the groups it
@@ -95,7 +104,7 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
             raise Problem("precondition-required", "If-Match: expected the ETag that was seen")
         if given != _etag(found):
             raise _stale(found)
-        return found
+        return found if remove else in_scope(request, found)
 
     async def shown(of: Webhook, secret: str | None = None, status: int = 200) -> Response:
         body = await _plain(api.past.present, of)
@@ -108,7 +117,7 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
         """The subscriptions that the caller has made; of admins and auditors, all of them."""
         principal: Principal = request.state.principal
         found = [await met(principal, one) for one in await webhooks.webhooks(api.past.present)]
-        shown = [one for one in found if _may(principal, one, False)]
+        shown = [one for one in found if _sees(principal, one)]
         return _answer({"items": [await _plain(api.past.present, one) for one in shown]})
 
     @app.post("/v1/webhooks", tags=["webhooks"], response_model=WebhookBody, status_code=201)
@@ -211,7 +220,7 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
     async def redeliver(request: Request, webhook: UUID, body: RedeliveryWanted) -> Response:
         """Deliver again: dead letters, or everything beyond a position. The receiver knows
         repetitions by `webhook-id`."""
-        found = await known(request, webhook, write=True)
+        found = in_scope(request, await known(request, webhook, write=True))
         wanted = [body.after is not None, body.dead, body.sequence is not None]
         if sum(wanted) != 1:
             raise Problem("invalid", "expected one of after, dead and sequence")
@@ -240,7 +249,9 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
         after: Annotated[str, Query(max_length=18, pattern="^[0-9]*$")] = "",
     ) -> Response:
         """What was sent, is waiting, or was given up; the newest first. Kept for 30 days."""
-        await known(request, webhook)
+        asked = await known(request, webhook)
+        if not _reads_all(request.state.principal):
+            in_scope(request, asked)
         found = await webhooks.deliveries(
             api.past.present, webhook, state, int(after or 0), limit + 1
         )
@@ -253,13 +264,25 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
         )
 
 
-def _may(principal: Principal, of: Webhook, write: bool) -> bool:
+def _sees(principal: Principal, of: Webhook) -> bool:
+    return _reads_all(principal) or _made(principal, of)
+
+
+def _reads_all(principal: Principal) -> bool:
+    return bool(principal.roles & {Role.ADMIN, Role.AUDITOR})
+
+
+def _made(principal: Principal, of: Webhook) -> bool:
     """Names of tokens are given by people: one of the same name with fewer rights is not the
-    maker. Other names are proven, and their scope is what is delivered."""
-    if not write and principal.roles & {Role.ADMIN, Role.AUDITOR}:
-        return True
+    maker. Other names are proven: their maker sees and removes it under any grant."""
     if of.made_by != principal.name:
         return False
+    proven = of.maker is not None and maker_of(principal) is not None
+    return proven or _covers(principal, of)
+
+
+def _covers(principal: Principal, of: Webhook) -> bool:
+    """Return whether all that is delivered lies in the caller's scope."""
     namespaces = of.namespaces if of.maker is None else of.filter.namespaces
     return principal.everywhere or (
         bool(namespaces) and set(namespaces) - {""} <= principal.namespaces

@@ -436,7 +436,7 @@ async def test_a_grant_that_is_taken_away_stops_what_still_waits(
 
     async def known_again() -> bool:
         # A grant of other roles, or of one namespace, lets its maker see the webhook as well.
-        return (await ada.get("/v1/whoami")).json() == granted
+        return bool((await ada.get("/v1/whoami")).json() == granted)
 
     await eventually(known_again)
     assert (await shown(ada, hook))["state"] == "ended", "not by itself"
@@ -469,9 +469,24 @@ async def test_a_maker_that_comes_with_fewer_groups_keeps_what_these_are_granted
     )
     now = granting.ada("everyone")
     listed = (await now.get("/v1/webhooks")).json()["items"]
-    assert [one["id"] for one in listed] == [narrow["id"]]
+    assert sorted(one["id"] for one in listed) == sorted([wide["id"], narrow["id"]])
     await granting.ended(wide, "the grant of oidc:ada is no longer for all namespaces")
     assert (await shown(now, narrow))["state"] == "active"
+    # it may be removed, and nothing else
+    path, seen = f"/v1/webhooks/{wide['id']}", await shown(now, wide)
+    wanted = {"name": "hook", "url": receiver.url}
+    for method, at, body in (
+        ("PUT", path, wanted),
+        ("POST", f"{path}/rotate", {}),
+        ("POST", f"{path}/redeliver", {"after": "earliest"}),
+    ):
+        answer = await now.send(method, at, body, **{"If-Match": seen["etag"]})
+        assert answer.status_code == 403, (method, at, answer.text)
+        assert "needs a grant for all namespaces" in answer.json()["detail"]
+    assert (await now.get(f"{path}/deliveries")).status_code == 403
+    removed = await now.send("DELETE", path, **{"If-Match": seen["etag"]})
+    assert removed.status_code == 204, removed.text
+    assert (await now.get(path)).status_code == 404
 
 
 async def test_a_webhook_whose_maker_does_not_come_again_ends(
@@ -587,6 +602,7 @@ def test_a_killed_sender_loses_nothing_and_repeats_only_what_was_under_way(
     finally:
         process.terminate()
         process.wait()
+        in_a_loop(lambda: _unsubscribed(database))
     assert process.returncode == 0
     got = receiver.taken()
     assert in_order_by_key(got)
@@ -608,6 +624,14 @@ async def _subscribed(database: str) -> tuple[list[dict[str, Any]], str]:
     await ledger.close()
     async with serving(database) as api:
         return await feed_of(Client(api.http, secret)), secret
+
+
+async def _unsubscribed(database: str) -> None:
+    """Other tests share the database."""
+    ledger = await Ledger.open(database, "tests")
+    async with ledger.database.transaction() as transaction:
+        await transaction.raw.execute("delete from subscription")
+    await ledger.close()
 
 
 def _cli(data_dir: Path, secret: str, capsys: Capture, *words: str, code: int = 0) -> str:
