@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from wharfinger.runtime.kube import api as api_module
 from wharfinger.runtime.kube import reflector as reflector_module
-from wharfinger.runtime.kube.api import KubeApi
+from wharfinger.runtime.kube.api import KubeApi, UnreachableError
 from wharfinger.runtime.kube.kubeconfig import Access
 from wharfinger.runtime.kube.reflector import PAUSE_S_MIN, Reflector
 
@@ -65,7 +66,18 @@ async def server() -> AsyncIterator[str]:
         request.transport.abort()
         return stream
 
+    async def endless(request: web.Request) -> web.StreamResponse:
+        """Packed: a thousandth of it goes over the wire."""
+        if request.query.get("sendInitialEvents"):
+            return await answer(request)
+        stream = web.StreamResponse()
+        stream.enable_compression(web.ContentCoding.gzip)
+        await stream.prepare(request)
+        while True:
+            await stream.write(b" " * 2**20)
+
     app.router.add_get("/things", answer)
+    app.router.add_get("/endless", endless)
     app.router.add_get("/quiet", quiet)
     app.router.add_get("/busy", busy)
     runner = web.AppRunner(app)
@@ -152,3 +164,28 @@ async def test_a_server_that_asks_for_a_pause_gets_it(monkeypatch: pytest.Monkey
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert pauses[0] == 7.0
+
+
+class Broken(Nothing):
+    def __init__(self) -> None:
+        self.why: asyncio.Queue[str] = asyncio.Queue()
+
+    def broken(self, why: str) -> None:
+        self.why.put_nowait(why)
+
+
+async def test_an_answer_without_end_is_an_error_and_takes_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(api_module, "ANSWER_BYTES_MAX", 3 * 2**20)
+    monkeypatch.setattr(reflector_module, "EVENT_BYTES_MAX", 2 * 2**20)
+    async with server() as url, KubeApi(Access(url)) as api:
+        with pytest.raises(UnreachableError, match=f"{url}/endless: expected at most 3 MiB"):
+            await api.request("GET", "/endless")
+        sink = Broken()
+        reflector = Reflector(api, "/endless", bytes, sink)
+        reflector._version = "7"  # so that it watches
+        task = asyncio.create_task(reflector.run())
+        assert await sink.why.get() == "an event of more than 2 MiB"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -38,6 +38,10 @@ USER_AGENT = "wharfinger"
 
 ERROR_BYTES_MAX = 4096
 
+ANSWER_BYTES_MAX = 128 * 2**20
+"""Of one answer after it is unpacked. A page has at most 500 objects; etcd keeps none of over 2
+MiB, and few are nearly as large."""
+
 PAUSE_S_MAX = 86_400.0
 """The longest pause that a server can ask for."""
 
@@ -154,10 +158,23 @@ class KubeApi:
         async with self.answer(
             method, path, parameters, body=body, content_type=content_type, total_s=REQUEST_S_MAX
         ) as response:
-            try:
-                return await response.read()
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise self._unreachable(error) from None
+            return await self.body(response)
+
+    async def body(self, response: aiohttp.ClientResponse) -> bytes:
+        """All of it. UnreachableError: it broke off, or is longer than `ANSWER_BYTES_MAX`."""
+        parts, size = [], 0
+        try:
+            async for chunk in response.content.iter_any():
+                size += len(chunk)
+                if size > ANSWER_BYTES_MAX:
+                    raise UnreachableError(
+                        f"{self._access.server}{response.url.path}: expected at most "
+                        f"{ANSWER_BYTES_MAX >> 20} MiB"
+                    )
+                parts.append(chunk)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(error) from None
+        return b"".join(parts)
 
     @asynccontextmanager
     async def answer(

@@ -50,6 +50,9 @@ SILENT_S_MAX = 330.0
 """A watch without data for so long counts as broken. A live server sends a bookmark every minute;
 over a half-open connection nothing comes."""
 
+EVENT_BYTES_MAX = 8 * 2**20
+"""Of one line of a watch. An API server takes no object of over 3 MiB."""
+
 PAUSE_S_MIN, PAUSE_S_MAX = 0.5, 30.0
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -345,6 +348,8 @@ class Reflector(Generic[T]):
                 rest = b""
                 async for chunk in response.content.iter_any():
                     *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
+                    if len(rest) > EVENT_BYTES_MAX:
+                        raise UnreachableError(f"an event of more than {EVENT_BYTES_MAX >> 20} MiB")
                     for event in map(decode, filter(None, lines)):
                         if event.type == "ERROR":
                             raise ApiError.of(event.object)
