@@ -152,6 +152,12 @@ sim: setup ## The whole plane on a simulated clock, log and ledger that fail: 1,
 chaos: setup ## A plane of real processes under load and seeded faults, checked by SQL and the raw topic (SEED=7 ARGS="--events 5000 --kills 2")
 	@$(BIN)/python -m tests.chaos.campaign $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+MINUTES := 30
+
+.PHONY: endurance
+endurance: setup ## A plane of real processes under 50 events a second for MINUTES: memory that grows, lag, bytes an event
+	@$(BIN)/python -m tests.chaos.endurance --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 # Of each target. TARGETS: some of those in tests/fuzz/targets.py; none named: all, one after the other.
 SECONDS := 60
 TARGETS :=

@@ -99,6 +99,17 @@ class Load:
             done += len(turn)
             await asyncio.sleep(self.random.random() * 0.3)
 
+    async def steadily(self, url: str, rate: float, seconds: float) -> None:
+        """Accept `rate` events a second, each second a turn."""
+        began, done = time.monotonic(), 0
+        while (passed := time.monotonic() - began) < seconds:
+            turn = [self._next() for _ in range(int(rate * passed) - done)]
+            if turn:
+                await persistently(lambda turn=turn: self._submit(url, turn))  # type: ignore[misc]
+                self.accepted += [event for event, _ in turn]
+                done += len(turn)
+            await asyncio.sleep(max(0.05, 1 - (time.monotonic() - began) % 1))
+
     async def probe(self, url: str) -> Accepted:
         """A binding of its own, accepted."""
         self._made += 1

@@ -3,12 +3,17 @@ one record."""
 
 from __future__ import annotations
 
+import gc
 import gzip
 import tracemalloc
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import cramjam
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.consumer.fetcher import READ_UNCOMMITTED
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import calc_crc32c
@@ -21,6 +26,8 @@ from wharfinger.runtime.unpacking import (
     KEPT_BYTES,
     REFUSED,
     Allowance,
+    FreedRecords,
+    _PartitionRecords,
     is_compressed,
     unpacked,
 )
@@ -160,3 +167,26 @@ def test_no_compressed_bytes_stop_it(body: bytes, codec: int) -> None:
     if codec:
         assert len(records(after)) == 1
     assert not is_compressed(after)
+
+
+@pytest.fixture
+def without_collection() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("read", [0, 1, 3])
+def test_what_was_fetched_is_freed_when_it_is_dropped(without_collection: None, read: int) -> None:
+    def fetched(of: Any) -> Any:
+        raw = MemoryRecords(batch([b"a", b"b", b"c"], 0, base=7))
+        return of(TopicPartition("t", 0), raw, None, 7, None, None, True, READ_UNCOMMITTED)
+
+    ours, clients = fetched(FreedRecords), fetched(_PartitionRecords)
+    taken = [next(ours).value for _ in range(read)]
+    assert taken == [next(clients).value for _ in range(read)] == [b"a", b"b", b"c"][:read]
+    assert ours.next_fetch_offset == clients.next_fetch_offset == 7 + read
+    kept, others = weakref.ref(ours), weakref.ref(clients)
+    del ours, clients
+    assert kept() is None
+    assert others() is not None, "the client frees it by itself now: FreedRecords may go"

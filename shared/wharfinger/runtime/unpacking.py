@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import cramjam
+from aiokafka.consumer import fetcher
 from aiokafka.record.default_records import DefaultRecordBase, DefaultRecordBatch
 from aiokafka.record.util import calc_crc32c, encode_varint
 
@@ -74,11 +76,28 @@ class Allowance:
         return self._used and self._left < BATCH_UNPACKED_MAX
 
 
+_PartitionRecords = fetcher.PartitionRecords
+
+
+class FreedRecords(_PartitionRecords):
+    """What was fetched of a partition, without the client's reference cycle: its generator of
+    records refers to the object that keeps it.
+
+    What is dropped before its last record stays in memory until cycles are collected, with the
+    whole response it was cut from. Cycles are collected seldom here (`runtime.memory`): a process
+    with little to do grew by 200 MB a minute."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._records_iterator = _PartitionRecords._unpack_records(weakref.proxy(self))
+
+
 def bound(consumer: Any) -> None:
-    """Unpack here what this started consumer fetches. It replaces a private attribute of the
-    client's fetcher; a test of this module notices when that moves."""
-    fetcher = consumer._fetcher
-    fetcher._client = UnpackingClient(fetcher._client)
+    """Unpack here what this started consumer fetches, and free it when it is dropped. It replaces a
+    private attribute of the client's fetcher and a class of its module; a test of this module
+    notices when those move."""
+    consumer._fetcher._client = UnpackingClient(consumer._fetcher._client)
+    fetcher.PartitionRecords = FreedRecords  # type: ignore[misc]
 
 
 def is_compressed(records: bytes) -> bool:
