@@ -6,7 +6,8 @@
 
 The bodies go from server to server; ledger and broker hold none of them. Nothing is written while
 one of the three is not known. Secrets are read and written in the namespaces that both servers were
-joined with, and only while both are known.
+joined with, and only while both are known. A server that may not be asked for ServiceAccounts keeps
+nothing else from being copied.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from wharfinger.runtime.kube.lease import KubeLease
 from wharfinger.runtime.kube.rights import LEASE, NAMESPACE
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.stages.actuator.attempts import RequestAttempt
-from wharfinger.stages.actuator.copied_objects import COPIED_PATHS, secrets_path
+from wharfinger.stages.actuator.copied_objects import COPIED_PATHS, OPTIONAL_KINDS, secrets_path
 from wharfinger.stages.actuator.copies import (
     CopyWrite,
     copied_for,
@@ -116,7 +117,9 @@ class CopyWriter(ObjectWriter):
     def open(self) -> list[CopyWrite]:
         """What is to be written, by what is known; empty before all of it is."""
         needed = [mirror for mirror in self._mirrors if mirror.kind != "Secret"]
-        if self._bindings is None or not all(mirror.listed for mirror in needed):
+        unknown = [mirror for mirror in needed if not mirror.listed]
+        unread = {one.kind for one in unknown if one.kind in OPTIONAL_KINDS and one.why}
+        if self._bindings is None or any(one.kind not in unread for one in unknown):
             return []
         hub = self.hub.name
         secrets = [
@@ -124,7 +127,9 @@ class CopyWriter(ObjectWriter):
             for namespace, both in self._secrets.items()
             if all(mirror.listed for mirror in both)
         ]
-        decided = decided_copies(self._bindings, self._templates, hub, self.joined.name, secrets)
+        decided = decided_copies(
+            self._bindings, self._templates, hub, self.joined.name, secrets, unread
+        )
         others = foreign(decided, self._observed, hub).items()
         self._say("copy.not_ours", {one: {"why": f"{one} {why}"} for one, why in others})
         left_out = decided.left_out.items()

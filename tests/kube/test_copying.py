@@ -56,7 +56,8 @@ def emptied(members: list[Member]) -> Iterator[None]:
         for member in members:
             member.empty()
             member.apply(namespace(HOME))
-            member.kubectl("delete", "configmap,secret,role,rolebinding", "--all", "-n", HOME)
+            kinds = "configmap,secret,serviceaccount,role,rolebinding"
+            member.kubectl("delete", kinds, "--all", "-n", HOME)
 
     empty()
     yield
@@ -95,8 +96,10 @@ def annotations_of(one: Json) -> dict[str, str]:
 
 def a_workload(name: str, image: str = "nginx:1", namespace: str = HOME, **labels: str) -> Json:
     container: Json = {"name": "main", "image": image}
+    pod: Json = {"schedulerName": "wharfinger", "containers": [container]}
     if name == "web":
         container["envFrom"] = [{"configMapRef": {"name": "settings"}}]
+        pod["serviceAccountName"] = "seller"
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -104,12 +107,14 @@ def a_workload(name: str, image: str = "nginx:1", namespace: str = HOME, **label
         "spec": {
             "replicas": REPLICAS,
             "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": {"app": name}},
-                "spec": {"schedulerName": "wharfinger", "containers": [container]},
-            },
+            "template": {"metadata": {"labels": {"app": name}}, "spec": pod},
         },
     }
+
+
+def an_account(name: str, **fields: object) -> Json:
+    metadata = {"name": name, "namespace": HOME}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata, **fields}
 
 
 def in_clusters(*names: str) -> PolicyApplied:
@@ -166,7 +171,7 @@ async def test_workloads_are_copied_where_they_are_decided(
         join_for_writing(joined, member, COPY)
     grant(hub, TEMPLATES)
     join_hub(joined, hub)
-    hub.apply(config_map(HOME, "settings", colour="blue"), a_workload("web"))
+    hub.apply(config_map(HOME, "settings", colour="blue"), an_account("seller"), a_workload("web"))
     hub.apply(a_workload("api"))
     # There before us, applied by somebody else: one is left as it is, the other given to us.
     north.apply(a_workload("api", "nginx:theirs"))
@@ -187,6 +192,8 @@ async def test_workloads_are_copied_where_they_are_decided(
             await eventually(lambda: replicas(south, "api") > 0)
             assert found(south, "configmap", "settings")["data"] == {"colour": "blue"}
             await eventually(lambda: _owned(north) and _owned(south))
+            # Their account is there, so the members make the pods.
+            await eventually(lambda: _pods(north) + _pods(south) == REPLICAS)
             await eventually(lambda: [one for one in logs if one["event"] == "copy.not_ours"])
         assert image(north, "api") == "nginx:theirs"
         assert COPIED_FROM not in said(north, "api")
@@ -208,6 +215,7 @@ async def test_workloads_are_copied_where_they_are_decided(
             await eventually(lambda: replicas(north) == REPLICAS)
             await eventually(lambda: not found(south, "deployment", "web"))
             await eventually(lambda: not found(south, "configmap", "settings"))
+            await eventually(lambda: not found(south, "serviceaccount", "seller"))
     refused = _refused(logs, "api")
     assert '"kubectl":\n- .spec.replicas' in refused[0]["why"], "manager and field"
     assert image(north, "api") == "nginx:theirs", "what others have written is left"
@@ -509,6 +517,10 @@ def _owned(member: Member) -> bool:
     managers = found(member, "deployment", "web")["metadata"]["managedFields"]
     ours = [one["operation"] for one in managers if one["manager"] == "wharfinger"]
     return ours == ["Apply"]
+
+
+def _pods(member: Member, name: str = "web") -> int:
+    return len(member.items("pods", "-n", HOME, "-l", f"app={name}"))
 
 
 def _refused(logs: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:

@@ -19,10 +19,13 @@ from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.settings import Settings
 from wharfinger.stages.actuator.answers import FIELD_MANAGER, NO_ANSWER, ApiAnswer
-from wharfinger.stages.actuator.copies import CopyWrite, copy_writes, decided_copies
+from wharfinger.stages.actuator.copied_objects import COPIED_PATHS
+from wharfinger.stages.actuator.copies import CopyWrite, copy_writes, decided_copies, foreign
 from wharfinger.stages.actuator.effects import EffectObject
 from wharfinger.stages.actuator.hub import HubObjects, name_of
+from wharfinger_actuator.copier import CopyWriter
 from wharfinger_actuator.objects import ObjectMirror, ObjectWriter, said_of
+from wharfinger_actuator.observed_effects import EffectSender
 
 HUB, OSLO = "hub", "oslo"
 KINDS = ("Deployment", "StatefulSet")
@@ -66,6 +69,15 @@ def a_config_map(name: str) -> Rendered:
         "kind": "ConfigMap",
         "metadata": {"namespace": "shop", "name": name},
         "data": {"colour": "blue"},
+    }
+
+
+def an_account(name: str, **fields: Any) -> Rendered:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"namespace": "shop", "name": name},
+        **fields,
     }
 
 
@@ -218,6 +230,101 @@ def test_a_copy_waits_for_the_watches_of_its_kind_and_for_no_other() -> None:
     assert writer.why == "reset"
     deployments.alive("8")
     assert len(writer._sendable(writes)) == 2
+
+
+# --- ServiceAccounts
+
+
+def test_the_account_of_a_workload_is_copied_before_it_and_without_its_tokens() -> None:
+    account = an_account(
+        "seller",
+        automountServiceAccountToken=False,
+        imagePullSecrets=[{"name": "registry"}],
+        secrets=[{"name": "seller-token-x"}],
+    )
+    account["metadata"]["annotations"] = {"cloud.example/role": "seller"}
+    templates = of(a_workload(serviceAccountName="seller"), account, an_account("default"))
+    first, second = open_writes(templates, of(), a_binding())
+    assert (str(first.object), first.request.method) == ("ServiceAccount shop/seller", "POST")
+    assert str(second.object) == "StatefulSet shop/web"
+    assert first.request.path == "/api/v1/namespaces/shop/serviceaccounts"
+    body = first.request.body
+    assert body["automountServiceAccountToken"] is False
+    assert body["imagePullSecrets"] == [{"name": "registry"}]
+    assert "secrets" not in body
+    assert body["metadata"]["annotations"]["cloud.example/role"] == "seller"
+    there = of(observed(body), observed(second.request.body))
+    there.of("ServiceAccount")["shop/seller"]["secrets"] = [{"name": "seller-token-y"}]
+    assert open_writes(templates, there, a_binding()) == []
+    gone = open_writes(templates, there, ours=("shop/web-statefulset",))
+    assert [f"{one.what} {one.object}" for one in gone] == [
+        "delete StatefulSet shop/web",
+        "delete ServiceAccount shop/seller",
+    ]
+
+
+def test_the_default_account_is_not_copied() -> None:
+    templates = of(a_workload(serviceAccountName="default"), an_account("default"))
+    (write,) = open_writes(templates, of(), a_binding())
+    assert write.object.kind == "StatefulSet"
+
+
+def test_an_account_of_others_serves_as_it_is() -> None:
+    templates = of(a_workload(serviceAccountName="seller"), an_account("seller"))
+    there = of(an_account("seller", automountServiceAccountToken=False))
+    decided = decided_copies([a_binding()], templates, HUB, OSLO)
+    assert [one.object.kind for one in copy_writes(decided, there, HUB, ())] == ["StatefulSet"]
+    assert foreign(decided, there, HUB) == {}
+
+
+def test_secrets_of_an_account_are_copied_where_they_are_allowed() -> None:
+    account = an_account("seller", imagePullSecrets=[{"name": "named"}])
+    templates = of(a_workload(serviceAccountName="seller"), account, a_secret("named"))
+    kinds = [one.object.kind for one in secret_writes(templates, of(), "shop")]
+    assert kinds == ["Secret", "ServiceAccount", "StatefulSet"]
+    assert [one.object.kind for one in secret_writes(templates, of())] == kinds[1:]
+
+
+def test_accounts_that_may_not_be_read_keep_nothing_else_from_being_copied() -> None:
+    template = a_workload(serviceAccountName="seller")
+    templates = of(template, an_account("seller"))
+    decided = decided_copies([a_binding()], templates, HUB, OSLO, unread=["ServiceAccount"])
+    (write,) = copy_writes(decided, of(), HUB, ())
+    assert write.object.kind == "StatefulSet"
+
+
+@pytest.mark.parametrize("side", ["hub", "member"])
+def test_only_kinds_that_a_server_refuses_are_left_out(side: str) -> None:
+    """What is only not known yet is waited for."""
+    access = Access("https://oslo.test")
+    joined = JoinedCluster(OSLO, access, "act", verbs=("copy",))
+    hub = JoinedCluster(HUB, access, "fleet", hub=True, verbs=("templates",))
+    context = ServiceContext(Settings(), cast(Backend, None), cast(Ledger, None), {}, {})
+    writer = CopyWriter(joined, hub, context, "test", cast(EffectSender, None))
+    writer._bindings = [a_binding()]
+    servers = {"hub": writer._templates, "member": writer._observed}
+    mirrors = {
+        (where, kind): ObjectMirror(kind, objects.of(kind), asyncio.Event())
+        for where, objects in servers.items()
+        for kind in COPIED_PATHS
+    }
+    writer._mirrors = [*mirrors.values()]
+    for place, mirror in mirrors.items():
+        if place != (side, "ServiceAccount"):
+            mirror.replace([], "1")
+    template = a_workload(serviceAccountName="seller")
+    mirrors["hub", "StatefulSet"].replace([template], "1")
+    if side == "member":
+        mirrors["hub", "ServiceAccount"].replace([an_account("seller")], "1")
+    assert writer.open() == []
+    mirrors[side, "ServiceAccount"].broken("403 Forbidden")
+    assert [write.object.kind for write in writer.open()] == ["StatefulSet"]
+    mirrors[side, "ServiceAccount"].replace([], "1")
+    found = [write.object.kind for write in writer.open()]
+    assert found == ["ServiceAccount", "StatefulSet"][side == "hub" :]
+    mirrors[side, "Deployment"].listed = False
+    mirrors[side, "Deployment"].broken("403 Forbidden")
+    assert writer.open() == []
 
 
 # --- Secrets

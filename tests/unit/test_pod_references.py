@@ -1,4 +1,4 @@
-"""ConfigMaps and Secrets that a pod's spec names."""
+"""Objects of its namespace that a pod's spec names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from wharfinger.stages.actuator.pod_references import pod_references
+from wharfinger.stages.actuator.pod_references import pod_references, workload_references
 
 
 def container(**fields: Any) -> dict[str, Any]:
@@ -42,6 +42,10 @@ def volume(**source: Any) -> dict[str, Any]:
         ({"imagePullSecrets": [{"name": "x"}]}, "Secret"),
         (env(fieldRef={"fieldPath": "metadata.name"}), ""),
         (volume(configMap={"name": "kube-root-ca.crt"}), ""),
+        ({"serviceAccountName": "x"}, "ServiceAccount"),
+        ({"serviceAccount": "x"}, "ServiceAccount"),
+        ({"serviceAccountName": "x", "serviceAccount": "x"}, "ServiceAccount"),
+        ({"serviceAccountName": "default"}, ""),
         ({}, ""),
     ],
 )
@@ -64,3 +68,30 @@ def test_fields_without_content_are_none() -> None:
         "volumes": [{"name": "v", "configMap": None, "secret": {}, "projected": {}}]
     }
     assert pod_references({**empty, **container(env=None, envFrom=None)}) == {}
+
+
+@pytest.mark.parametrize(
+    ("pod", "secrets"),
+    [
+        ({"serviceAccountName": "seller"}, {"of-seller"}),
+        ({}, {"of-default"}),
+        ({"serviceAccountName": "seller", "imagePullSecrets": [{"name": "own"}]}, {"own"}),
+        ({"serviceAccountName": "unknown"}, set()),
+    ],
+    ids=[
+        "of its account",
+        "of the default account",
+        "of its own",
+        "of an account that is not known",
+    ],
+)
+def test_images_are_pulled_with_the_secrets_of_the_account(
+    pod: dict[str, Any], secrets: set[str]
+) -> None:
+    accounts = {
+        f"shop/{name}": {"imagePullSecrets": [{"name": f"of-{name}"}, {}]}
+        for name in ("seller", "default")
+    }
+    workload = {"metadata": {"namespace": "shop"}, "spec": {"template": {"spec": pod}}}
+    found = workload_references(workload, accounts)
+    assert {name for kind, name in found if kind == "Secret"} == secrets

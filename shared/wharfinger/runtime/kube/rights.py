@@ -63,7 +63,7 @@ def secret_rules(verbs: Collection[Verb]) -> list[Manifest]:
 
 def _copied(verbs: tuple[str, ...]) -> tuple[Manifest, ...]:
     return (
-        {"apiGroups": [""], "resources": ["configmaps"], "verbs": list(verbs)},
+        {"apiGroups": [""], "resources": ["configmaps", "serviceaccounts"], "verbs": list(verbs)},
         {"apiGroups": ["apps"], "resources": ["deployments", "statefulsets"], "verbs": list(verbs)},
     )
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 ROOTS = {
     "ConfigMap": ("v1", "/api/v1", "configmaps"),
     "Secret": ("v1", "/api/v1", "secrets"),
+    "ServiceAccount": ("v1", "/api/v1", "serviceaccounts"),
     "Deployment": ("apps/v1", "/apis/apps/v1", "deployments"),
     "StatefulSet": ("apps/v1", "/apis/apps/v1", "statefulsets"),
 }
@@ -24,6 +25,10 @@ COPIED_PATHS = {
     kind: f"{root}/{plural}" for kind, (_, root, plural) in ROOTS.items() if kind != "Secret"
 }
 """Kind that is copied -> the path of all of its objects. Secrets are read in single namespaces."""
+
+OPTIONAL_KINDS = ("ServiceAccount",)
+"""Where hub or member may not be asked for them, the others are copied: accounts that were given
+their rights by an earlier version lack these."""
 
 HIDDEN = "(not shown)"
 """Instead of the content of a Secret."""

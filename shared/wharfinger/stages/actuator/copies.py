@@ -6,7 +6,8 @@ there.
 Objects are as JSON has them. A copy is created once, and changed by server-side apply, which leaves
 fields of other managers alone and is refused where they differ. A copy that somebody has changed is
 applied again: a field that was taken out comes back, one that another manager has set is a refusal
-that names both. What is there without our annotation is not touched. A copy is removed only when a
+that names both. What is there without our annotation is not touched; a ServiceAccount of others
+serves a workload as ours would. A copy is removed only when a
 binding of this ledger says that its cluster has none: a template that is away, or a binding that is
 not known, removes nothing.
 """
@@ -23,13 +24,26 @@ from wharfinger.events.rendering import Rendered
 from wharfinger.stages.actuator.copied_objects import ROOTS, named, path_of, said_by, shown_body
 from wharfinger.stages.actuator.effects import EffectObject
 from wharfinger.stages.actuator.hub import HubObjects, name_of
-from wharfinger.stages.actuator.pod_references import pod_references
+from wharfinger.stages.actuator.pod_references import workload_references
 from wharfinger.stages.actuator.requests import APPLY_PATCH, MANAGER, MERGE_PATCH, ApiRequest
 
 WORKLOADS = ("Deployment", "StatefulSet")
-"""Those with replicas; ConfigMaps and Secrets go with the workload that names them."""
+"""Those with replicas; all else goes with the workload that names it."""
 
-_CONTENT = ("spec", "data", "binaryData", "immutable", "type")
+USED_AS_IT_IS = ("ServiceAccount",)
+"""Kinds of which a workload needs one of the name. It need not be our copy."""
+
+_CONTENT = (
+    "spec",
+    "data",
+    "binaryData",
+    "immutable",
+    "type",
+    "automountServiceAccountToken",
+    "imagePullSecrets",
+)
+"""Of a ServiceAccount not its `secrets`: they are tokens of one cluster."""
+
 _NOT_COPIED = (
     "kubectl.kubernetes.io/last-applied-configuration",
     "deployment.kubernetes.io/revision",
@@ -92,11 +106,13 @@ class LeftOut:
 @dataclass(frozen=True, slots=True)
 class DecidedCopies:
     """Of one cluster. `wanted`: kind and name -> the object as it shall be there. `bindings`: those
-    that the cluster shall have. `left_out`: of these the workloads that cannot be copied."""
+    that the cluster shall have. `left_out`: of these the workloads that cannot be copied. `unread`:
+    kinds of which it is not known what is there."""
 
     wanted: Mapping[tuple[str, str], Rendered]
     bindings: frozenset[str]
     left_out: Mapping[EffectObject, LeftOut] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
 
 
 def decided_copies(
@@ -105,9 +121,12 @@ def decided_copies(
     hub: str,
     cluster: str,
     secrets: Collection[str] = (),
+    unread: Collection[str] = (),
 ) -> DecidedCopies:
     """Workloads whose template is not in the hub are left out; their bindings are not. `secrets`:
-    namespaces whose Secrets are copied with the workloads that name them."""
+    namespaces whose Secrets are copied with the workloads that name them. `unread`: kinds that are
+    not copied, because one of the servers may not be asked for them."""
+    accounts = templates.of("ServiceAccount")
     wanted: dict[tuple[str, str], Rendered] = {}
     here: set[str] = set()
     left_out: dict[EffectObject, LeftOut] = {}
@@ -128,23 +147,25 @@ def decided_copies(
             continue
         wanted[kind, key] = _copy(template, hub, of, replicas)
         namespace = template["metadata"]["namespace"]
-        for referred, name in sorted(pod_references(template["spec"]["template"]["spec"])):
+        for referred, name in sorted(workload_references(template, accounts)):
             place = f"{namespace}/{name}"
             found = templates.of(referred).get(place)
-            if found is None or (referred == "Secret" and namespace not in secrets):
+            if found is None or referred in unread:
+                continue
+            if referred == "Secret" and namespace not in secrets:
                 continue
             if referred == "Secret" and found.get("type") in _OF_ONE_CLUSTER:
                 continue
             # One that several workloads name is there for the first of them.
             wanted.setdefault((referred, place), _copy(found, hub, of, None))
-    return DecidedCopies(wanted, frozenset(here), left_out)
+    return DecidedCopies(wanted, frozenset(here), left_out, frozenset(unread))
 
 
 def copy_writes(
     decided: DecidedCopies, observed: HubObjects, hub: str, ours: Collection[str]
 ) -> list[CopyWrite]:
-    """ConfigMaps and Secrets before the workloads that name them, removals last. `ours`: the
-    bindings that this ledger has decided about, whether they still stand or not."""
+    """What workloads name before the workloads, removals last. `ours`: the bindings that
+    this ledger has decided about, whether they still stand or not."""
     found: list[CopyWrite] = []
     order = list(ROOTS)
     for (kind, key), wanted in sorted(
@@ -168,11 +189,14 @@ def copy_writes(
 
 
 def foreign(decided: DecidedCopies, observed: HubObjects, hub: str) -> dict[EffectObject, str]:
-    """Objects that are wanted, are there, and are not ours to change -> why not."""
+    """Objects that are wanted, are there, and are not ours to change -> why not. Without those that
+    serve as they are."""
     return {
         named(now): f"{_FOREIGN} {COPIED_FROM}={hub}"
         for kind, key in sorted(decided.wanted)
-        if (now := observed.of(kind).get(key)) is not None and said_by(now, COPIED_FROM) != hub
+        if kind not in USED_AS_IT_IS
+        and (now := observed.of(kind).get(key)) is not None
+        and said_by(now, COPIED_FROM) != hub
     }
 
 

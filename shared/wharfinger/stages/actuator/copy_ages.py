@@ -20,7 +20,7 @@ from wharfinger.stages.actuator.effects import EffectObject
 from wharfinger.stages.actuator.hub import HubObjects
 
 _ANY = -1
-"""A ConfigMap or Secret is the same for any number of replicas."""
+"""What workloads name is the same for any number of replicas."""
 
 
 @dataclass(frozen=True, slots=True)
