@@ -27,7 +27,12 @@ from wharfinger.runtime.kube.joined import (
     store_joined,
 )
 from wharfinger.runtime.kube.kubeconfig import SERVICE_ACCOUNT, Access, in_cluster, read_kubeconfig
-from wharfinger.runtime.kube.rights import NAMESPACE, actuator_rights, collector_rights
+from wharfinger.runtime.kube.rights import (
+    COPYING_VERBS,
+    NAMESPACE,
+    actuator_rights,
+    collector_rights,
+)
 from wharfinger.runtime.kube.watched import watched_of
 from wharfinger.runtime.settings import load_settings
 from wharfinger_cli.connection import run
@@ -173,7 +178,7 @@ def _verbs(mode: Mode, options: JoinOptions) -> tuple[Verb, ...]:
 
 
 def _secrets(verbs: tuple[Verb, ...], options: JoinOptions) -> tuple[str, ...]:
-    if options.secrets and not {"copy", "templates"} & {*verbs}:
+    if options.secrets and not {*COPYING_VERBS} & {*verbs}:
         raise CommandError("--secrets: expected --verb copy, or --verb templates of a hub, with it")
     try:
         return checked_namespaces(options.secrets, "--secrets")

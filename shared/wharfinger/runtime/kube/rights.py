@@ -52,6 +52,9 @@ def actuator_rights(
     ]
 
 
+COPYING_VERBS: tuple[Verb, ...] = ("copy", "templates")
+"""Those with which Secrets can be allowed: into a member cluster, and from a hub."""
+
 _COPY, _TEMPLATES = ("create", "delete", "list", "patch", "watch"), ("list", "watch")
 
 
