@@ -6,8 +6,9 @@
 
 The bodies go from server to server; ledger and broker hold none of them. Nothing is written while
 one of the three is not known. Secrets are read and written in the namespaces that both servers were
-joined with, and only while both are known. A server that may not be asked for ServiceAccounts keeps
-nothing else from being copied.
+joined with, and only while both are known; where the hub allows it no more, those that are in the
+member are still known there, and go with their workloads. A server that may not be asked for
+ServiceAccounts or claims keeps nothing else from being copied.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class CopyWriter(ObjectWriter):
         self._bindings: list[Rendered] | None = None
         self._ours: frozenset[str] = frozenset()
         self._secrets: dict[str, list[ObjectMirror]] = {}
-        """Namespace -> its Secrets in hub and member."""
+        """Namespace of which Secrets are copied -> these in hub and member."""
         self._said: dict[str, set[object]] = {}
         """Event of the log -> about what it was said, as long as that holds."""
 
@@ -95,16 +96,17 @@ class CopyWriter(ObjectWriter):
 
     def _watch_secrets(self, group: asyncio.TaskGroup, hub: KubeApi, api: KubeApi) -> None:
         self._secrets = {}
-        for namespace in secrets_of(self.joined, self.hub):
-            both: list[ObjectMirror] = []
-            for server, identity, objects in (
-                (hub, self._of_hub, self._templates),
-                (api, self._identity, self._observed),
-            ):
+        for namespace in self.joined.secrets_in_force:
+            servers = [(api, self._identity, self._observed)]
+            if copied := namespace in secrets_of(self.joined, self.hub):
+                servers.append((hub, self._of_hub, self._templates))
+            mirrors: list[ObjectMirror] = []
+            for server, identity, objects in servers:
                 mirror = ObjectMirror("Secret", objects.of("Secret"), self._wake, namespace)
                 self._watch_one(group, server, identity, secrets_path(namespace), mirror)
-                both.append(mirror)
-            self._secrets[namespace] = both
+                mirrors.append(mirror)
+            if copied:
+                self._secrets[namespace] = mirrors
 
     async def _render(self) -> None:
         # Few actuators copy.

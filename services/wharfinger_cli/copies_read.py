@@ -14,8 +14,13 @@ from wharfinger.runtime.kube.identity import AWAY
 from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.pages import ObjectPage, listed
 from wharfinger.runtime.ledger import Ledger
-from wharfinger.stages.actuator.copied_objects import COPIED_PATHS, OPTIONAL_KINDS, secrets_path
-from wharfinger.stages.actuator.copies import DecidedCopies, decided_copies
+from wharfinger.stages.actuator.copied_objects import (
+    COPIED_PATHS,
+    OPTIONAL_KINDS,
+    DecidedCopies,
+    secrets_path,
+)
+from wharfinger.stages.actuator.copies import decided_copies
 from wharfinger.stages.actuator.hub import HubObjects, name_of
 
 NO_HUB = "no hub is joined with the verb templates"

@@ -39,6 +39,8 @@ def volume(**source: Any) -> dict[str, Any]:
         (volume(iscsi={"secretRef": {"name": "x"}}), "Secret"),
         (volume(azureFile={"secretName": "x", "shareName": "s"}), "Secret"),
         (volume(emptyDir={}), ""),
+        (volume(persistentVolumeClaim={"claimName": "x"}), "PersistentVolumeClaim"),
+        (volume(ephemeral={"volumeClaimTemplate": {"metadata": {"name": "x"}}}), ""),
         ({"imagePullSecrets": [{"name": "x"}]}, "Secret"),
         (env(fieldRef={"fieldPath": "metadata.name"}), ""),
         (volume(configMap={"name": "kube-root-ca.crt"}), ""),
@@ -68,6 +70,23 @@ def test_fields_without_content_are_none() -> None:
         "volumes": [{"name": "v", "configMap": None, "secret": {}, "projected": {}}]
     }
     assert pod_references({**empty, **container(env=None, envFrom=None)}) == {}
+
+
+def test_volumes_for_which_a_workload_has_templates_of_claims_name_none() -> None:
+    volumes = [
+        {"name": name, "persistentVolumeClaim": {"claimName": f"{name}-claim"}}
+        for name in ("data", "shared")
+    ]
+    workload: dict[str, Any] = {
+        "metadata": {"namespace": "shop"},
+        "spec": {
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}}],
+            "template": {"spec": {"volumes": volumes}},
+        },
+    }
+    assert [*workload_references(workload, {})] == [("PersistentVolumeClaim", "shared-claim")]
+    del workload["spec"]["volumeClaimTemplates"]
+    assert len(workload_references(workload, {})) == 2
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from wharfinger.domain.actuation import COPIED, COPIED_FOR, COPIED_FROM
 from wharfinger.domain.time import Micros
-from wharfinger.stages.actuator.copied_objects import said_by
-from wharfinger.stages.actuator.copies import WORKLOADS, DecidedCopies
+from wharfinger.stages.actuator.copied_objects import WORKLOADS, DecidedCopies, said_by
 from wharfinger.stages.actuator.effects import EffectObject
 from wharfinger.stages.actuator.hub import HubObjects
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from wharfinger.domain.actuation import COPIED, COPIED_FROM
-from wharfinger.stages.actuator.copied_objects import named, said_by
-from wharfinger.stages.actuator.copies import USED_AS_IT_IS, DecidedCopies, FieldPath, differences
+from wharfinger.stages.actuator.copied_objects import USED_AS_IT_IS, DecidedCopies, named, said_by
+from wharfinger.stages.actuator.copies import FieldPath, differences
 from wharfinger.stages.actuator.effects import EffectObject
 from wharfinger.stages.actuator.hub import HubObjects
 from wharfinger.stages.actuator.requests import MANAGER

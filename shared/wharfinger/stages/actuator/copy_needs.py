@@ -1,10 +1,10 @@
 """Objects that copied workloads name and that are not copied with them: the pods of a workload do
 not start without them.
 
-A ConfigMap or ServiceAccount is missing where neither hub nor member has it; a Secret too, in a
-namespace whose Secrets are copied. In all others nothing may read Secrets. So one is named while
-its workload is not available in the member: whether the Secret is there is not known. A workload
-that is available has what it needs.
+A ConfigMap, ServiceAccount or claim is missing where neither hub nor member has it; a Secret too,
+in a namespace whose Secrets are copied. In all others nothing may read Secrets. So one is named
+while its workload is not available in the member: whether the Secret is there is not known. A
+workload that is available has what it needs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 
 from wharfinger.domain.actuation import COPIED
 from wharfinger.events.rendering import Rendered
-from wharfinger.stages.actuator.copied_objects import named, said_by
-from wharfinger.stages.actuator.copies import WORKLOADS
+from wharfinger.stages.actuator.copied_objects import WORKLOADS, named, said_by
 from wharfinger.stages.actuator.copy_ages import MemberCopies
 from wharfinger.stages.actuator.effects import EffectObject
 from wharfinger.stages.actuator.pod_references import workload_references
@@ -61,12 +60,12 @@ def needed_objects(copies: MemberCopies) -> list[NeededObject]:
 def _needed(
     object: EffectObject, workload: EffectObject, copies: MemberCopies
 ) -> NeededObject | None:
-    if object.kind == "Secret" and object.namespace not in copies.secrets:
-        remedy = f"Secrets are not copied; create it in {copies.member}, if it is not there"
-        return NeededObject(object, False, workload, remedy)
     kind, key = object.kind, f"{object.namespace}/{object.name}"
     if (kind, key) in copies.decided.wanted or key in copies.there.of(kind):
         return None
+    if kind == "Secret" and object.namespace not in copies.secrets:
+        remedy = f"Secrets are not copied; create it in {copies.member}, if it is not there"
+        return NeededObject(object, False, workload, remedy)
     remedy = f"neither {copies.hub} nor {copies.member} has it; create it in {copies.hub}"
     if kind == "Secret":
         remedy = f"{copies.member} has none, and {copies.hub} none that can be copied; create it"

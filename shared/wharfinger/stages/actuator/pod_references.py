@@ -1,5 +1,5 @@
-"""Objects of its namespace that the spec of a pod names, as JSON has it: ConfigMaps, Secrets, its
-ServiceAccount."""
+"""Objects of its namespace that the spec of a pod names, as JSON has it: ConfigMaps, Secrets,
+claims, and its ServiceAccount."""
 
 from __future__ import annotations
 
@@ -16,10 +16,15 @@ DEFAULT_ACCOUNT = "default"
 def workload_references(
     workload: Mapping[str, Any], accounts: Mapping[str, Mapping[str, Any]]
 ) -> dict[tuple[str, str], bool]:
-    """As `pod_references` of the pods of a workload. `accounts`: namespace and name -> the
+    """As `pod_references` of the pods of a workload, without volumes for which it has templates of
+    claims. `accounts`: namespace and name -> the
     ServiceAccounts that are known: a pod that names no Secret to pull its images gets those of its
     account."""
     pod = workload["spec"]["template"]["spec"]
+    made = {one["metadata"]["name"] for one in workload["spec"].get("volumeClaimTemplates") or []}
+    if made:
+        volumes = [one for one in pod.get("volumes") or [] if one.get("name") not in made]
+        pod = {**pod, "volumes": volumes}
     found = pod_references(pod)
     account = accounts.get(f"{workload['metadata']['namespace']}/{_account(pod)}", {})
     if not pod.get("imagePullSecrets"):
@@ -64,6 +69,8 @@ def _of_volume(volume: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, An
     yield from _by_name(volume, configMap="ConfigMap")
     for projected in (volume.get("projected") or {}).get("sources") or []:
         yield from _by_name(projected, configMap="ConfigMap", secret="Secret")
+    if source := volume.get("persistentVolumeClaim"):
+        yield "PersistentVolumeClaim", source, source.get("claimName", "")
     for type in ("secret", "azureFile"):
         if source := volume.get(type):
             yield "Secret", source, source.get("secretName", "")
