@@ -171,8 +171,8 @@ def decided_copies(
 def copy_writes(
     decided: DecidedCopies, observed: HubObjects, hub: str, ours: Collection[str]
 ) -> list[CopyWrite]:
-    """What workloads name before the workloads, removals last. `ours`: the bindings that
-    this ledger has decided about, whether they still stand or not."""
+    """What workloads name before the workloads, removals last. `ours`: the bindings that this
+    ledger has decided about, whether they still stand or not."""
     found: list[CopyWrite] = []
     order = list(ROOTS)
     for (kind, key), wanted in sorted(

@@ -17,9 +17,8 @@ def workload_references(
     workload: Mapping[str, Any], accounts: Mapping[str, Mapping[str, Any]]
 ) -> dict[tuple[str, str], bool]:
     """As `pod_references` of the pods of a workload, without volumes for which it has templates of
-    claims. `accounts`: namespace and name -> the
-    ServiceAccounts that are known: a pod that names no Secret to pull its images gets those of its
-    account."""
+    claims. `accounts`: namespace and name -> the ServiceAccounts that are known: a pod that names
+    no Secret to pull its images gets those of its account."""
     pod = workload["spec"]["template"]["spec"]
     made = {one["metadata"]["name"] for one in workload["spec"].get("volumeClaimTemplates") or []}
     if made:
