@@ -14,7 +14,15 @@ from io import StringIO
 from ruamel.yaml import YAML
 
 from wharfinger.domain.actuation import MODES, VERBS, Verb, default_verbs, possible_verbs
-from wharfinger.runtime.kube.rights import Manifest, actuator_rules, collector_rules, own_rules
+from wharfinger.runtime.kube.joined import OWN_NAMESPACES
+from wharfinger.runtime.kube.rights import (
+    COPYING_VERBS,
+    Manifest,
+    actuator_rules,
+    collector_rules,
+    own_rules,
+    secret_rules,
+)
 from wharfinger.runtime.kube.watched import watched_of
 
 HEADING = "# Written by `python -m infra.helm.rights` from wharfinger.runtime.kube.rights.\n"
@@ -24,7 +32,8 @@ KINDS = {"member": False, "hub": True}
 
 def rights() -> dict[str, object]:
     """`collector`: rules by kind of server. `actuator`: those of every actuator, and more by verb.
-    `own`: in our namespace. `possible` and `default`: kind of server -> mode -> verbs."""
+    `own`: in our namespace. `secrets`: by verb, in each namespace whose Secrets are copied, which
+    none of `notCopied` is. `possible` and `default`: kind of server -> mode -> verbs."""
     always = actuator_rules(())
     return {
         "collector": {kind: collector_rules(watched_of(hub)) for kind, hub in KINDS.items()},
@@ -33,6 +42,8 @@ def rights() -> dict[str, object]:
             "verbs": [{"verb": verb, "rules": _of_verb(verb, always)} for verb in VERBS],
         },
         "own": own_rules(),
+        "secrets": {verb: secret_rules((verb,)) for verb in COPYING_VERBS},
+        "notCopied": [*OWN_NAMESPACES],
         "possible": {
             kind: {mode: list(possible_verbs(mode, hub)) for mode in MODES}
             for kind, hub in KINDS.items()

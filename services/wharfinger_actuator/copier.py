@@ -6,7 +6,9 @@
 
 The bodies go from server to server; ledger and broker hold none of them. Nothing is written while
 one of the three is not known. Secrets are read and written in the namespaces that both servers were
-joined with, and only while both are known.
+joined with, and only while both are known; where the hub allows it no more, those that are in the
+member are still known there, and go with their workloads. A server that may not be asked for
+ServiceAccounts or claims keeps nothing else from being copied.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from wharfinger.runtime.kube.lease import KubeLease
 from wharfinger.runtime.kube.rights import LEASE, NAMESPACE
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.stages.actuator.attempts import RequestAttempt
-from wharfinger.stages.actuator.copied_objects import COPIED_PATHS, secrets_path
+from wharfinger.stages.actuator.copied_objects import COPIED_PATHS, OPTIONAL_KINDS, secrets_path
 from wharfinger.stages.actuator.copies import (
     CopyWrite,
     copied_for,
@@ -61,7 +63,7 @@ class CopyWriter(ObjectWriter):
         self._bindings: list[Rendered] | None = None
         self._ours: frozenset[str] = frozenset()
         self._secrets: dict[str, list[ObjectMirror]] = {}
-        """Namespace -> its Secrets in hub and member."""
+        """Namespace of which Secrets are copied -> these in hub and member."""
         self._said: dict[str, set[object]] = {}
         """Event of the log -> about what it was said, as long as that holds."""
 
@@ -94,16 +96,17 @@ class CopyWriter(ObjectWriter):
 
     def _watch_secrets(self, group: asyncio.TaskGroup, hub: KubeApi, api: KubeApi) -> None:
         self._secrets = {}
-        for namespace in secrets_of(self.joined, self.hub):
-            both: list[ObjectMirror] = []
-            for server, identity, objects in (
-                (hub, self._of_hub, self._templates),
-                (api, self._identity, self._observed),
-            ):
+        for namespace in self.joined.secrets_in_force:
+            servers = [(api, self._identity, self._observed)]
+            if copied := namespace in secrets_of(self.joined, self.hub):
+                servers.append((hub, self._of_hub, self._templates))
+            mirrors: list[ObjectMirror] = []
+            for server, identity, objects in servers:
                 mirror = ObjectMirror("Secret", objects.of("Secret"), self._wake, namespace)
                 self._watch_one(group, server, identity, secrets_path(namespace), mirror)
-                both.append(mirror)
-            self._secrets[namespace] = both
+                mirrors.append(mirror)
+            if copied:
+                self._secrets[namespace] = mirrors
 
     async def _render(self) -> None:
         # Few actuators copy.
@@ -116,7 +119,9 @@ class CopyWriter(ObjectWriter):
     def open(self) -> list[CopyWrite]:
         """What is to be written, by what is known; empty before all of it is."""
         needed = [mirror for mirror in self._mirrors if mirror.kind != "Secret"]
-        if self._bindings is None or not all(mirror.listed for mirror in needed):
+        unknown = [mirror for mirror in needed if not mirror.listed]
+        unread = {one.kind for one in unknown if one.kind in OPTIONAL_KINDS and one.why}
+        if self._bindings is None or any(one.kind not in unread for one in unknown):
             return []
         hub = self.hub.name
         secrets = [
@@ -124,7 +129,9 @@ class CopyWriter(ObjectWriter):
             for namespace, both in self._secrets.items()
             if all(mirror.listed for mirror in both)
         ]
-        decided = decided_copies(self._bindings, self._templates, hub, self.joined.name, secrets)
+        decided = decided_copies(
+            self._bindings, self._templates, hub, self.joined.name, secrets, unread
+        )
         others = foreign(decided, self._observed, hub).items()
         self._say("copy.not_ours", {one: {"why": f"{one} {why}"} for one, why in others})
         left_out = decided.left_out.items()

@@ -39,9 +39,6 @@ REST_S = 0.2
 POLL_S = 5.0
 """A notification of the ledger may be lost."""
 
-NEEDED = {"PlacementDecision": ("Placement", "PlacementDecision")}
-"""Kind that is written -> kinds that must be known as they are; of others it is that kind alone."""
-
 log = structlog.get_logger(__name__)
 
 
@@ -116,21 +113,20 @@ class ObjectWriter:
             except TimeoutError:
                 pass
 
-    def _broken(self, object: EffectObject) -> str:
-        """Why it is not written: a watch that its kind needs is broken; "": none is."""
-        needed = NEEDED.get(object.kind, (object.kind,))
-        within = ("", object.namespace)
+    def _broken(self, write: HubWrite | CopyWrite) -> str:
+        """Why it is not sent: a watch that it needs is broken; "": none is."""
+        within = ("", write.object.namespace)
         broken = (
             one.why
             for one in self._mirrors
-            if one.why and one.kind in needed and one.namespace in within
+            if one.why and one.kind in write.needs and one.namespace in within
         )
         return next(broken, "")
 
     def _sendable(self, writes: Sequence[W]) -> list[W]:
         """Those that may be sent now. What waits for a watch keeps what was answered about it."""
         due = self.attempts.due(writes, self._clock())
-        broken = {write.object: self._broken(write.object) for write in due}
+        broken = {write.object: self._broken(write) for write in due}
         self.why = next((why for why in broken.values() if why), "")
         return [write for write in due if not broken[write.object]]
 

@@ -14,8 +14,13 @@ from wharfinger.runtime.kube.identity import AWAY
 from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.pages import ObjectPage, listed
 from wharfinger.runtime.ledger import Ledger
-from wharfinger.stages.actuator.copied_objects import COPIED_PATHS, secrets_path
-from wharfinger.stages.actuator.copies import DecidedCopies, decided_copies
+from wharfinger.stages.actuator.copied_objects import (
+    COPIED_PATHS,
+    OPTIONAL_KINDS,
+    DecidedCopies,
+    secrets_path,
+)
+from wharfinger.stages.actuator.copies import decided_copies
 from wharfinger.stages.actuator.hub import HubObjects, name_of
 
 NO_HUB = "no hub is joined with the verb templates"
@@ -61,41 +66,46 @@ async def read_copies(
                 found.append(CopiesRead(member.name, hub, why=of_hub))
                 continue
             secrets = there.secrets & of_hub.secrets
-            decided = decided_copies(bindings, of_hub.objects, hub, member.name, secrets)
+            unread = there.unread | of_hub.unread
+            decided = decided_copies(bindings, of_hub.objects, hub, member.name, secrets, unread)
             found.append(CopiesRead(member.name, hub, decided, there.objects, "", secrets))
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _ServerObjects:
-    """`secrets`: namespaces whose Secrets were read."""
+    """`secrets`: namespaces whose Secrets were read. `unread`: kinds that may not be read."""
 
     objects: HubObjects
     secrets: frozenset[str]
+    unread: frozenset[str]
 
 
 async def _objects(joined: JoinedCluster) -> _ServerObjects | str:
     """Why they cannot be read, else the objects. The writer's access is used: the account that
-    reads a cluster may not list ConfigMaps. Secrets that may not be read are left out: `doctor`
-    names the right that is missing."""
-    found, secrets = HubObjects(), set[str]()
+    reads a cluster may not list ConfigMaps. Secrets and optional kinds that may not be read are
+    left out: `doctor` names the right that is missing."""
+    found, secrets, unread = HubObjects(), set[str](), set[str]()
     try:
         async with KubeApi(joined.write_access or joined.access, patient=True) as api:
             for kind, path in COPIED_PATHS.items():
-                await _read(api, kind, path, found)
+                if not await _read(api, kind, path, found, optional=kind in OPTIONAL_KINDS):
+                    unread.add(kind)
             for namespace in joined.secrets_in_force:
-                try:
-                    await _read(api, "Secret", secrets_path(namespace), found)
-                except ApiError as error:
-                    if error.code != 403:
-                        raise
-                else:
+                if await _read(api, "Secret", secrets_path(namespace), found, optional=True):
                     secrets.add(namespace)
     except AWAY as error:
         return str(error)
-    return _ServerObjects(found, frozenset(secrets))
+    return _ServerObjects(found, frozenset(secrets), frozenset(unread))
 
 
-async def _read(api: KubeApi, kind: str, path: str, into: HubObjects) -> None:
-    async for one in listed(api, path, ObjectPage[Rendered]):
-        into.of(kind)[name_of(one)] = {**one, "kind": kind}
+async def _read(api: KubeApi, kind: str, path: str, into: HubObjects, *, optional: bool) -> bool:
+    """False: what is optional may not be read."""
+    try:
+        async for one in listed(api, path, ObjectPage[Rendered]):
+            into.of(kind)[name_of(one)] = {**one, "kind": kind}
+    except ApiError as error:
+        if optional and error.code == 403:
+            return False
+        raise
+    return True

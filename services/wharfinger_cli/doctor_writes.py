@@ -39,7 +39,8 @@ class WriteState:
     be; `copies_oldest_s`: as of effects, and `oldest_copy` says which that is. `left`: workloads
     that are to be copied there and cannot be, each with the reason. `absent`: objects that copied
     workloads name and that are not there, `needed`: those of which that is not known; each with
-    what is to be done."""
+    what is to be done. `kept`: copies that are not decided any more and stay, each with the
+    reason."""
 
     name: str
     why: str = ""
@@ -54,6 +55,7 @@ class WriteState:
     left: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool | None:
@@ -94,6 +96,8 @@ class WriteState:
             yield f"missing: {_first(self.absent)}"
         if self.needed:
             yield f"needed: {_first(self.needed)}"
+        if self.kept:
+            yield f"kept: {_first(self.kept)}"
 
 
 def _first(lines: Sequence[str]) -> str:
@@ -155,6 +159,7 @@ def with_copies(state: WriteState, copies: Sequence[OpenCopy], at: Micros) -> Wr
         left=tuple(line(copy) for copy in ordered if copy.write is None and not copy.needed),
         absent=tuple(line(copy) for copy in ordered if copy.needed == "missing"),
         needed=tuple(line(copy) for copy in ordered if copy.needed == "needs"),
+        kept=tuple(line(copy) for copy in ordered if copy.needed == "kept"),
     )
 
 

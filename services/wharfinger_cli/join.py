@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
-from wharfinger.domain.actuation import MODES, VERBS, Mode, Verb, default_verbs
+from wharfinger.domain.actuation import COPIED_FROM, MODES, VERBS, Mode, Verb, default_verbs
 from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.examination import Examination, KindRights, examine, missing_writes
 from wharfinger.runtime.kube.joined import (
@@ -27,7 +27,12 @@ from wharfinger.runtime.kube.joined import (
     store_joined,
 )
 from wharfinger.runtime.kube.kubeconfig import SERVICE_ACCOUNT, Access, in_cluster, read_kubeconfig
-from wharfinger.runtime.kube.rights import NAMESPACE, actuator_rights, collector_rights
+from wharfinger.runtime.kube.rights import (
+    COPYING_VERBS,
+    NAMESPACE,
+    actuator_rights,
+    collector_rights,
+)
 from wharfinger.runtime.kube.watched import watched_of
 from wharfinger.runtime.settings import load_settings
 from wharfinger_cli.connection import run
@@ -100,8 +105,16 @@ def join(request: Request, name: str, options: JoinOptions) -> None:
     path = directory / f"{name}.yaml"
     if joined and not options.dry_run:
         path = store_joined(directory, cluster)
+    ended = {*before.secrets_in_force} - {*cluster.secrets_in_force} if before is not None else ()
     result = _Result(
-        cluster, found, path, joined, options.dry_run, before is not None, tuple(missing)
+        cluster,
+        found,
+        path,
+        joined,
+        options.dry_run,
+        before is not None,
+        tuple(missing),
+        tuple(sorted(ended)),
     )
     show(request.format, _plain(result), [name] if joined else [], lambda: _page(result))
     if not joined:
@@ -173,7 +186,7 @@ def _verbs(mode: Mode, options: JoinOptions) -> tuple[Verb, ...]:
 
 
 def _secrets(verbs: tuple[Verb, ...], options: JoinOptions) -> tuple[str, ...]:
-    if options.secrets and not {"copy", "templates"} & {*verbs}:
+    if options.secrets and not {*COPYING_VERBS} & {*verbs}:
         raise CommandError("--secrets: expected --verb copy, or --verb templates of a hub, with it")
     try:
         return checked_namespaces(options.secrets, "--secrets")
@@ -255,6 +268,8 @@ def _refuse_another(directory: Path, cluster: JoinedCluster) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
+    """`ended`: namespaces whose Secrets were copied until now."""
+
     cluster: JoinedCluster
     found: Examination
     path: Path
@@ -262,6 +277,7 @@ class _Result:
     dry_run: bool
     replaced: bool
     writes_missing: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
 
 
 def _plain(result: _Result) -> Plain:
@@ -272,6 +288,7 @@ def _plain(result: _Result) -> Plain:
         "mode": result.cluster.mode,
         "verbs": list(result.cluster.verbs_in_force),
         "secret_namespaces": list(result.cluster.secrets_in_force),
+        "secret_namespaces_ended": list(result.ended),
         "writes_missing": list(result.writes_missing),
         "hub": result.cluster.hub,
         "server": result.cluster.access.server,
@@ -336,6 +353,16 @@ def _notes(result: _Result) -> Iterator[str]:
         )
     if result.cluster.scheduler in found.schedulers:
         yield f"pods name the scheduler {result.cluster.scheduler} already"
+    if result.ended and result.cluster.hub:
+        yield (
+            f"Secrets that were copied from {', '.join(result.ended)} stay in member clusters while"
+            " a workload there names them"
+        )
+    elif result.ended:
+        yield (
+            f"Secrets that were copied into {', '.join(result.ended)} stay there, and are no longer"
+            f" read: the annotation {COPIED_FROM} is on them"
+        )
     if result.cluster.mode == "shadow":
         absent = [name for name in result.cluster.shadow_of if name not in found.schedulers]
         for name in absent if found.pods else ():

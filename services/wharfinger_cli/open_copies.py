@@ -14,6 +14,7 @@ from wharfinger.runtime.ledger import Ledger
 from wharfinger.stages.actuator.copies import CopyWrite, copied_for, copy_writes, foreign
 from wharfinger.stages.actuator.copy_ages import MemberCopies, binding_of, open_since
 from wharfinger.stages.actuator.copy_needs import needed_objects
+from wharfinger.stages.actuator.copy_remains import remaining_copies
 from wharfinger.stages.actuator.effects import EffectObject
 from wharfinger_cli.copies_read import read_copies
 from wharfinger_cli.output import Plain
@@ -24,14 +25,15 @@ class OpenCopy:
     """In the member `cluster`. `object`: such as `Deployment shop/web`; "": nothing is known.
     `write`: None where nothing can be sent, and `why` says so. `since`: when it was decided; 0:
     that is not known, or it is open for another reason than a decision. `needed`: it is not copied,
-    but named by a workload that is: it is missing, or it may be."""
+    but named by a workload that is: it is missing, or it may be. Or it is a copy that is no longer
+    decided, and is kept."""
 
     cluster: str
     object: str
     write: CopyWrite | None = None
     why: str = ""
     since: Micros = 0
-    needed: Literal["", "missing", "needs"] = ""
+    needed: Literal["", "missing", "needs", "kept"] = ""
 
     @property
     def action(self) -> str:
@@ -96,4 +98,7 @@ async def open_copies(
         for need in needed_objects(copies):
             state: Literal["missing", "needs"] = "missing" if need.missing else "needs"
             found.append(OpenCopy(one.member, str(need.object), why=need.why, needed=state))
+        for kept in remaining_copies(one.decided, one.there, one.hub, ours):
+            if kept.why:
+                found.append(OpenCopy(one.member, str(kept.object), why=kept.why, needed="kept"))
     return found

@@ -54,7 +54,8 @@ MEMBER: Json = {
     "cluster": {
         "name": "oslo",
         "mode": "act",
-        "verbs": ["bind", "nodes"],
+        "verbs": ["bind", "nodes", "copy"],
+        "secretNamespaces": ["store", "shop"],
         "labels": {"tier": "production"},
         "provider": "metal",
         "region": "north",

@@ -47,7 +47,8 @@ def strict(member: Member) -> Iterator[Member]:
     restricted = namespace(NAMESPACE)
     label = "pod-security.kubernetes.io/enforce"
     restricted["metadata"]["labels"] = {label: "restricted"}
-    member.apply(restricted)
+    # A Role of Secrets needs its namespace.
+    member.apply(restricted, *map(namespace, MEMBER["cluster"]["secretNamespaces"]))
     definition = Path(__file__).parent / "crds" / "monitoring.yaml"
     member.kubectl("apply", "-f", str(definition))
     member.kubectl("wait", "--for=condition=Established", "-f", str(definition))
@@ -240,31 +241,53 @@ def test_the_cluster_of_a_member_is_joined_as_its_values_say(
     expected = JoinedCluster("oslo", access, "act", labels={"tier": "production"}, in_cluster=True)
     assert joined.clusters == {
         "oslo": replace(
-            expected, provider="metal", region="north", lease_s=40, verbs=("bind", "nodes")
+            expected,
+            provider="metal",
+            region="north",
+            lease_s=40,
+            verbs=("bind", "nodes", "copy"),
+            secret_namespaces=("shop", "store"),
         )
     }
 
 
 # --- rights
 
-RIGHTS = {
-    "observe": ("observe", (), False),
-    "shadow": ("shadow", (), False),
-    "act, its default": ("act", (), False),
-    "act, all verbs": ("act", ("claims", "nodes", "evict", "bind"), False),
-    "act, one verb": ("act", ("nodes",), False),
-    "a hub": ("observe", (), True),
-    "a hub, fleet": ("fleet", ("ocm", "karmada"), True),
+RIGHTS: dict[str, tuple[str, tuple[str, ...], bool, tuple[str, ...]]] = {
+    "observe": ("observe", (), False, ()),
+    "shadow": ("shadow", (), False, ()),
+    "act, its default": ("act", (), False, ()),
+    "act, all verbs": ("act", ("claims", "nodes", "evict", "bind", "copy"), False, ("shop", "a")),
+    "act, one verb": ("act", ("nodes",), False, ()),
+    "copies": ("fleet", ("copy",), False, ()),
+    "copies, also of Secrets": ("fleet", ("copy",), False, ("shop",)),
+    "a hub": ("observe", (), True, ()),
+    "a hub, fleet": ("fleet", ("ocm", "karmada"), True, ()),
+    "a hub of templates": ("fleet", ("templates",), True, ()),
+    "a hub of templates and Secrets": ("fleet", ("templates",), True, ("shop", "a", "shop")),
 }
 
 
-@pytest.mark.parametrize(("mode", "verbs", "hub"), RIGHTS.values(), ids=RIGHTS.keys())
+@pytest.mark.parametrize(("mode", "verbs", "hub", "secrets"), RIGHTS.values(), ids=RIGHTS.keys())
 def test_a_member_gives_the_printed_rights(
-    member: Member, tmp_path: Path, mode: str, verbs: tuple[str, ...], hub: bool
+    member: Member,
+    tmp_path: Path,
+    mode: str,
+    verbs: tuple[str, ...],
+    hub: bool,
+    secrets: tuple[str, ...],
 ) -> None:
-    cluster = {"mode": mode, "verbs": list(verbs), "hub": hub}
+    """Those to Secrets only in the namespaces that are named."""
+    cluster = {"mode": mode, "verbs": list(verbs), "hub": hub, "secretNamespaces": list(secrets)}
     found = rendered("member", tmp_path, {"cluster": cluster})
     flags = [f"--verb={verb}" for verb in verbs] + (["--hub"] if hub else [])
+    flags += [f"--secrets={namespace}" for namespace in secrets]
+    of_secrets = {
+        one["metadata"].get("namespace", "")
+        for one in found
+        if any("secrets" in rule.get("resources", ()) for rule in one.get("rules", ()))
+    }
+    assert of_secrets == set(secrets)
     printed = printed_rights(tmp_path, f"--mode={mode}", *flags)
     assert sorted(found, key=key) == sorted(printed, key=key)
 
@@ -305,6 +328,21 @@ WRONG = {
         "member",
         {"cluster": {"mode": "act", "verbs": ["ocm"]}},
         "cluster.verbs: ocm of a member in mode act: expected bind, evict, nodes, claims",
+    ),
+    "Secrets where nothing is copied": (
+        "member",
+        {"cluster": {"mode": "act", "verbs": ["bind"], "secretNamespaces": ["shop"]}},
+        "cluster.secretNamespaces: expected the verb copy",
+    ),
+    "Secrets of the cluster itself": (
+        "member",
+        {"cluster": {"mode": "act", "verbs": ["copy"], "secretNamespaces": ["kube-system"]}},
+        "cluster.secretNamespaces: kube-system: its Secrets are of its cluster alone",
+    ),
+    "Secrets of no namespace": (
+        "member",
+        {"cluster": {"mode": "act", "verbs": ["copy"], "secretNamespaces": ["*"]}},
+        "secretNamespaces",
     ),
     "processes of a cluster without a name": (
         "member",

@@ -30,10 +30,10 @@ from wharfinger.events.streams import EFFECTS
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.kube.joined import JoinedCluster, store_joined
 from wharfinger.runtime.kube.kubeconfig import read_kubeconfig
-from wharfinger.runtime.kube.rights import actuator_rules, own_rules, secret_rules
+from wharfinger.runtime.kube.rights import actuator_rights, actuator_rules, own_rules, secret_rules
 from wharfinger.runtime.settings import Settings
 from wharfinger_actuator.app import ActuatorService
-from wharfinger_cli.doctor_writes import OPEN_S_MAX, write_states
+from wharfinger_cli.doctor_writes import OPEN_S_MAX, WriteState, write_states
 from wharfinger_cli.effect_answers import latest_answers
 
 HOME, REPLICAS = "shop", 8
@@ -56,7 +56,8 @@ def emptied(members: list[Member]) -> Iterator[None]:
         for member in members:
             member.empty()
             member.apply(namespace(HOME))
-            member.kubectl("delete", "configmap,secret,role,rolebinding", "--all", "-n", HOME)
+            kinds = "configmap,secret,serviceaccount,persistentvolumeclaim,role,rolebinding"
+            member.kubectl("delete", kinds, "--all", "-n", HOME)
 
     empty()
     yield
@@ -95,8 +96,10 @@ def annotations_of(one: Json) -> dict[str, str]:
 
 def a_workload(name: str, image: str = "nginx:1", namespace: str = HOME, **labels: str) -> Json:
     container: Json = {"name": "main", "image": image}
+    pod: Json = {"schedulerName": "wharfinger", "containers": [container]}
     if name == "web":
         container["envFrom"] = [{"configMapRef": {"name": "settings"}}]
+        pod["serviceAccountName"] = "seller"
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -104,12 +107,14 @@ def a_workload(name: str, image: str = "nginx:1", namespace: str = HOME, **label
         "spec": {
             "replicas": REPLICAS,
             "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": {"app": name}},
-                "spec": {"schedulerName": "wharfinger", "containers": [container]},
-            },
+            "template": {"metadata": {"labels": {"app": name}}, "spec": pod},
         },
     }
+
+
+def an_account(name: str, **fields: object) -> Json:
+    metadata = {"name": name, "namespace": HOME}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata, **fields}
 
 
 def in_clusters(*names: str) -> PolicyApplied:
@@ -166,7 +171,7 @@ async def test_workloads_are_copied_where_they_are_decided(
         join_for_writing(joined, member, COPY)
     grant(hub, TEMPLATES)
     join_hub(joined, hub)
-    hub.apply(config_map(HOME, "settings", colour="blue"), a_workload("web"))
+    hub.apply(config_map(HOME, "settings", colour="blue"), an_account("seller"), a_workload("web"))
     hub.apply(a_workload("api"))
     # There before us, applied by somebody else: one is left as it is, the other given to us.
     north.apply(a_workload("api", "nginx:theirs"))
@@ -187,6 +192,8 @@ async def test_workloads_are_copied_where_they_are_decided(
             await eventually(lambda: replicas(south, "api") > 0)
             assert found(south, "configmap", "settings")["data"] == {"colour": "blue"}
             await eventually(lambda: _owned(north) and _owned(south))
+            # Their account is there, so the members make the pods.
+            await eventually(lambda: _pods(north) + _pods(south) == REPLICAS)
             await eventually(lambda: [one for one in logs if one["event"] == "copy.not_ours"])
         assert image(north, "api") == "nginx:theirs"
         assert COPIED_FROM not in said(north, "api")
@@ -208,6 +215,7 @@ async def test_workloads_are_copied_where_they_are_decided(
             await eventually(lambda: replicas(north) == REPLICAS)
             await eventually(lambda: not found(south, "deployment", "web"))
             await eventually(lambda: not found(south, "configmap", "settings"))
+            await eventually(lambda: not found(south, "serviceaccount", "seller"))
     refused = _refused(logs, "api")
     assert '"kubectl":\n- .spec.replicas' in refused[0]["why"], "manager and field"
     assert image(north, "api") == "nginx:theirs", "what others have written is left"
@@ -221,8 +229,11 @@ async def test_workloads_are_copied_where_they_are_decided(
         assert [call for call in audit.calls() if call["responseStatus"]["code"] == 403] == []
 
 
-_UNUSED = {("apps", "statefulsets", verb) for verb in ("create", "delete", "patch")}
-"""No StatefulSet is copied here."""
+_UNUSED = {
+    *(("apps", "statefulsets", verb) for verb in ("create", "delete", "patch")),
+    *(("", "persistentvolumeclaims", verb) for verb in ("create", "patch")),
+}
+"""Neither StatefulSets nor claims are copied here."""
 
 
 @pytest.mark.usefixtures("emptied")
@@ -487,6 +498,168 @@ async def test_secrets_are_copied_where_both_clusters_allow_it_and_are_shown_now
             one.kubectl("delete", "namespace", closed, "--wait=false")
 
 
+# --- what pods name
+
+DEPENDENCIES = {"configmap": "settings", "secret": "token", "serviceaccount": "seller"}
+
+
+def naming_all(name: str) -> Json:
+    """A workload that names one of each, and of which no two templates run at once."""
+    workload = with_password(name, HOME)
+    workload["spec"]["strategy"] = {"type": "Recreate"}
+    pod = workload["spec"]["template"]["spec"]
+    pod["serviceAccountName"] = "seller"
+    pod["containers"][0]["envFrom"] = [{"configMapRef": {"name": "settings"}}]
+    pod["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    return workload
+
+
+def a_claim(name: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": HOME},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "",
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+
+
+def a_volume(name: str, claim: str) -> Json:
+    """For this claim alone."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "claimRef": {"namespace": HOME, "name": claim},
+            "hostPath": {"path": f"/{name}"},
+        },
+    }
+
+
+def volume_of(member: Member, claim: str = "data") -> str:
+    """That the claim is bound to."""
+    one = found(member, "persistentvolumeclaim", claim)
+    bound = one and one["status"].get("phase") == "Bound"
+    return str(one["spec"]["volumeName"]) if bound else ""
+
+
+def role_as_before() -> Json:
+    """That of the writer as an earlier version has printed it: without accounts and claims."""
+    (role,) = [one for one in actuator_rights(COPY) if one["kind"] == "ClusterRole"]
+    rules: Any = role["rules"]
+    later = {"serviceaccounts", "persistentvolumeclaims"}
+    kept = [
+        {**rule, "resources": resources}
+        for rule in rules
+        if (resources := [one for one in rule["resources"] if one not in later])
+    ]
+    assert kept != rules
+    return {**role, "rules": kept}
+
+
+@pytest.mark.usefixtures("emptied")
+async def test_what_pods_name_goes_with_a_copy_and_all_but_the_claim_ends_with_it(
+    members: list[Member],
+    backend: Backend,
+    database_url: str,
+    topic_prefix: str,
+    plane: ToldPlane,
+    tmp_path: Path,
+) -> None:
+    member, hub = members[0], members[-1]
+    joined, allowed = tmp_path / "joined", (HOME,)
+    joined.mkdir()
+    grant(member, COPY, allowed)
+    join_for_writing(joined, member, COPY, secret_namespaces=allowed)
+    grant(hub, TEMPLATES, allowed)
+    join_hub(joined, hub, allowed)
+    volumes = {one: f"{topic_prefix}{one.name}".rstrip(".") for one in (member, hub)}
+    only = in_clusters(member.name)
+    await plane.tell(a_cluster(member.name), *nodes(member.name, "one", cpu=64000))
+    await plane.tell(only, bound("Deployment", "api", HOME, only))
+    settings = Settings(database=database_url, clusters=joined)
+
+    async def state() -> WriteState:
+        (one,) = [one for one in await write_states(settings) if one.name == member.name]
+        return one
+
+    context = await a_context(backend, plane.ledger, topic_prefix, clusters=joined)
+    try:
+        hub.apply(a_claim("data"), a_volume(volumes[hub], "data"))
+        await eventually(lambda: volume_of(hub) == volumes[hub])
+        hub.apply(config_map(HOME, "settings"), a_secret(HOME, "token", "of the shop"))
+        hub.apply(an_account("seller", automountServiceAccountToken=False), naming_all("api"))
+        member.apply(role_as_before())
+        assert (await state()).missing == (
+            *(f"{verb} serviceaccounts" for verb in ("create", "delete", "list", "patch", "watch")),
+            *(f"{verb} persistentvolumeclaims" for verb in ("create", "list", "patch", "watch")),
+        )
+        async with running(ActuatorService(context)):
+            await eventually(lambda: replicas(member, "api") == REPLICAS)
+            assert not found(member, "serviceaccount", "seller")
+            grant(member, COPY, allowed)
+            audit = Audit(member)
+            # Now the account is copied, and the member makes the pods.
+            await eventually(lambda: _pods(member, "api") == REPLICAS)
+            assert (
+                found(member, "serviceaccount", "seller")["automountServiceAccountToken"] is False
+            )
+            await eventually(lambda: found(member, "persistentvolumeclaim", "data"))
+            assert not volume_of(member)
+            claim = found(member, "persistentvolumeclaim", "data")
+            assert "volumeName" not in claim["spec"]
+            assert not any(name.startswith("pv.") for name in annotations_of(claim))
+            member.apply(a_volume(volumes[member], "data"))
+            await eventually(lambda: volume_of(member) == volumes[member])
+        # The hub allows no Secrets any more: what its workload names stays.
+        join_hub(joined, hub)
+        async with running(ActuatorService(context)):
+            await eventually(lambda: _pods(member, "api") == REPLICAS)
+            kept = await state()
+            assert kept.kept == (
+                f"Secret {HOME}/token named by Deployment {HOME}/api,"
+                " and no longer copied from hub",
+            )
+            assert kept.missing == ()
+            # The template names nothing any more.
+            hub.apply(naming_none("api"))
+            for kind, name in DEPENDENCIES.items():
+                await eventually(lambda kind=kind, name=name: not found(member, kind, name))
+            assert volume_of(member) == volumes[member]
+            await plane.tell(BindingWithdrawn(f"{HOME}/api-deployment"))
+            await eventually(lambda: not found(member, "deployment", "api"))
+        assert volume_of(member) == volumes[member], "it may hold data"
+        (said,) = (await state()).kept
+        assert said.startswith(f"PersistentVolumeClaim {HOME}/data no workload names it any more")
+        shown = asked_for("effects", database_url, joined, member.name)
+        assert [(one["action"], one["object"]) for one in shown] == [
+            ("kept", f"PersistentVolumeClaim {HOME}/data")
+        ]
+        for kind, name in DEPENDENCIES.items():
+            assert found(hub, kind, name), "that of the hub"
+        claims = [verb for verb, _, _ in audit.writes("persistentvolumeclaims")]
+        assert claims == ["create", "patch"], "and nothing since it was bound"
+        deleted = {name for verb, name, _ in audit.writes() if verb == "delete"}
+        assert deleted == {"api", *DEPENDENCIES.values()}
+    finally:
+        for one, volume in volumes.items():
+            one.kubectl("delete", "persistentvolume", volume, "--ignore-not-found", "--wait=false")
+
+
+def naming_none(name: str) -> Json:
+    workload = a_workload(name)
+    workload["spec"]["strategy"] = {"type": "Recreate"}
+    # Without it the old name of the field would keep the account.
+    workload["spec"]["template"]["spec"]["serviceAccountName"] = "default"
+    return workload
+
+
 def applied(logs: Sequence[Mapping[str, Any]], object: str) -> list[Mapping[str, Any]]:
     return [one for one in logs if one.get("action") == "apply" and one["object"] == object]
 
@@ -509,6 +682,10 @@ def _owned(member: Member) -> bool:
     managers = found(member, "deployment", "web")["metadata"]["managedFields"]
     ours = [one["operation"] for one in managers if one["manager"] == "wharfinger"]
     return ours == ["Apply"]
+
+
+def _pods(member: Member, name: str = "web") -> int:
+    return len(member.items("pods", "-n", HOME, "-l", f"app={name}"))
 
 
 def _refused(logs: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:

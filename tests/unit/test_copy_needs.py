@@ -12,6 +12,7 @@ from tests.unit.test_copies import (
     a_config_map,
     a_secret,
     a_workload,
+    an_account,
     of,
     the_copy,
 )
@@ -60,6 +61,25 @@ def test_a_config_map_that_is_in_hub_or_member_is_not_missing() -> None:
     settings = a_config_map("settings")
     assert list(needed(of(a_workload(**NAMES), settings), of())) == secrets, "it is copied"
     assert list(needed(of(a_workload(**NAMES)), of(settings))) == secrets, "the member has its own"
+
+
+def test_an_account_that_is_in_neither_is_missing() -> None:
+    template = a_workload(serviceAccountName="seller")
+    assert needed(of(template), of()) == {
+        "missing ServiceAccount shop/seller": "named by StatefulSet shop/web: neither hub nor oslo"
+        " has it; create it in hub"
+    }
+    for account in (an_account("seller"), an_account("seller", secrets=[])):
+        assert needed(of(template, account), of()) == {}, "it is copied"
+        assert needed(of(template), of(account)) == {}, "the member has its own"
+    decided = decided_copies([a_binding()], of(template), HUB, OSLO, unread=["ServiceAccount"])
+    assert needed_objects(MemberCopies(OSLO, HUB, decided, of())) == [], "it is not known"
+
+
+def test_secrets_of_the_members_own_account_are_needed() -> None:
+    template = a_workload(serviceAccountName="seller")
+    account = an_account("seller", imagePullSecrets=[{"name": "registry"}])
+    assert list(needed(of(template), of(account))) == ["needs Secret shop/registry"]
 
 
 def test_a_workload_that_is_available_needs_nothing() -> None:

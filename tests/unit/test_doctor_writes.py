@@ -74,6 +74,12 @@ from wharfinger_cli.open_copies import OpenCopy
             True,
             "the Lease is held by a; nothing is open; needed: Secret shop/x (and 1 more)",
         ),
+        (
+            WriteState("oslo", holder="a", kept=("PersistentVolumeClaim shop/x may hold data",)),
+            True,
+            "the Lease is held by a; nothing is open; "
+            "kept: PersistentVolumeClaim shop/x may hold data",
+        ),
     ],
     ids=[
         "well",
@@ -87,6 +93,7 @@ from wharfinger_cli.open_copies import OpenCopy
         "a copy for long",
         "a missing object",
         "Secrets",
+        "kept",
     ],
 )
 def test_what_is_wrong_with_writing(state: WriteState, ok: bool | None, said: str) -> None:
@@ -109,6 +116,7 @@ def test_the_oldest_copy_is_named() -> None:
         OpenCopy("oslo", "Job shop/old", why="is no kind that is copied", since=200 * second),
         OpenCopy("oslo", "ConfigMap shop/settings", why="is named", needed="missing"),
         OpenCopy("oslo", "Secret shop/token", why="is named", needed="needs"),
+        OpenCopy("oslo", "ConfigMap shop/old", why="is still named", needed="kept"),
     ]
     state = with_copies(WriteState("oslo", holder="a"), copies, at=500 * second)
     assert (state.copies, state.copies_oldest_s) == (3, 400.0)
@@ -116,6 +124,7 @@ def test_the_oldest_copy_is_named() -> None:
     assert [left.split()[1] for left in state.left] == ["shop/old", "shop/new"]
     assert state.absent == ("ConfigMap shop/settings is named",)
     assert state.needed == ("Secret shop/token is named",)
+    assert state.kept == ("ConfigMap shop/old is still named",)
     assert with_copies(state, copies[:1], at=500 * second).copies_oldest_s == 0.0
     ahead = with_copies(state, copies[1:2], at=300 * second)
     assert ahead.copies_oldest_s == 0.0, "the clock of the ledger is ahead of ours"

@@ -1,4 +1,4 @@
-"""ConfigMaps and Secrets that a pod's spec names."""
+"""Objects of its namespace that a pod's spec names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from wharfinger.stages.actuator.pod_references import pod_references
+from wharfinger.stages.actuator.pod_references import pod_references, workload_references
 
 
 def container(**fields: Any) -> dict[str, Any]:
@@ -39,9 +39,15 @@ def volume(**source: Any) -> dict[str, Any]:
         (volume(iscsi={"secretRef": {"name": "x"}}), "Secret"),
         (volume(azureFile={"secretName": "x", "shareName": "s"}), "Secret"),
         (volume(emptyDir={}), ""),
+        (volume(persistentVolumeClaim={"claimName": "x"}), "PersistentVolumeClaim"),
+        (volume(ephemeral={"volumeClaimTemplate": {"metadata": {"name": "x"}}}), ""),
         ({"imagePullSecrets": [{"name": "x"}]}, "Secret"),
         (env(fieldRef={"fieldPath": "metadata.name"}), ""),
         (volume(configMap={"name": "kube-root-ca.crt"}), ""),
+        ({"serviceAccountName": "x"}, "ServiceAccount"),
+        ({"serviceAccount": "x"}, "ServiceAccount"),
+        ({"serviceAccountName": "x", "serviceAccount": "x"}, "ServiceAccount"),
+        ({"serviceAccountName": "default"}, ""),
         ({}, ""),
     ],
 )
@@ -64,3 +70,47 @@ def test_fields_without_content_are_none() -> None:
         "volumes": [{"name": "v", "configMap": None, "secret": {}, "projected": {}}]
     }
     assert pod_references({**empty, **container(env=None, envFrom=None)}) == {}
+
+
+def test_volumes_for_which_a_workload_has_templates_of_claims_name_none() -> None:
+    volumes = [
+        {"name": name, "persistentVolumeClaim": {"claimName": f"{name}-claim"}}
+        for name in ("data", "shared")
+    ]
+    workload: dict[str, Any] = {
+        "metadata": {"namespace": "shop"},
+        "spec": {
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}}],
+            "template": {"spec": {"volumes": volumes}},
+        },
+    }
+    assert [*workload_references(workload, {})] == [("PersistentVolumeClaim", "shared-claim")]
+    del workload["spec"]["volumeClaimTemplates"]
+    assert len(workload_references(workload, {})) == 2
+
+
+@pytest.mark.parametrize(
+    ("pod", "secrets"),
+    [
+        ({"serviceAccountName": "seller"}, {"of-seller"}),
+        ({}, {"of-default"}),
+        ({"serviceAccountName": "seller", "imagePullSecrets": [{"name": "own"}]}, {"own"}),
+        ({"serviceAccountName": "unknown"}, set()),
+    ],
+    ids=[
+        "of its account",
+        "of the default account",
+        "of its own",
+        "of an account that is not known",
+    ],
+)
+def test_images_are_pulled_with_the_secrets_of_the_account(
+    pod: dict[str, Any], secrets: set[str]
+) -> None:
+    accounts = {
+        f"shop/{name}": {"imagePullSecrets": [{"name": f"of-{name}"}, {}]}
+        for name in ("seller", "default")
+    }
+    workload = {"metadata": {"namespace": "shop"}, "spec": {"template": {"spec": pod}}}
+    found = workload_references(workload, accounts)
+    assert {name for kind, name in found if kind == "Secret"} == secrets

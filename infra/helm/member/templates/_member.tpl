@@ -17,13 +17,34 @@
 {{- dict "verbs" $wanted | toJson -}}
 {{- end -}}
 
+{{- /* Namespaces whose Secrets are copied, and the rights in each: {"namespaces": [...], "rules": [...]}. */ -}}
+{{- define "member.secrets" -}}
+{{- $rights := .Files.Get "files/rights.yaml" | fromYaml -}}
+{{- $verbs := (include "member.verbs" . | fromJson).verbs -}}
+{{- $namespaces := .Values.cluster.secretNamespaces | uniq | sortAlpha -}}
+{{- $rules := list -}}
+{{- range $verb, $needed := $rights.secrets -}}
+{{- if has $verb $verbs }}{{ $rules = $needed }}{{ end -}}
+{{- end -}}
+{{- if and $namespaces (not $rules) -}}
+{{- fail "cluster.secretNamespaces: expected the verb copy, or templates of a hub, with it" -}}
+{{- end -}}
+{{- range $namespaces -}}
+{{- if has . $rights.notCopied -}}
+{{- fail (printf "cluster.secretNamespaces: %s: its Secrets are of its cluster alone" .) -}}
+{{- end -}}
+{{- end -}}
+{{- dict "namespaces" $namespaces "rules" $rules | toJson -}}
+{{- end -}}
+
+{{- /* within: the namespace of a Role, ours where none is named. */ -}}
 {{- define "member.role" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ .kind }}
 metadata:
   name: {{ .account }}
   {{- if eq .kind "Role" }}
-  namespace: {{ include "member.namespace" . }}
+  namespace: {{ .within | default (include "member.namespace" .) }}
   {{- end }}
 rules:
   {{- toYaml .rules | nindent 2 }}
@@ -33,7 +54,7 @@ kind: {{ .kind }}Binding
 metadata:
   name: {{ .account }}
   {{- if eq .kind "Role" }}
-  namespace: {{ include "member.namespace" . }}
+  namespace: {{ .within | default (include "member.namespace" .) }}
   {{- end }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
@@ -52,6 +73,7 @@ inCluster: true
 mode: {{ $cluster.mode }}
 hub: {{ $cluster.hub }}
 verbs: {{ (include "member.verbs" . | fromJson).verbs | toJson }}
+secretNamespaces: {{ (include "member.secrets" . | fromJson).namespaces | toJson }}
 labels: {{ toJson $cluster.labels }}
 provider: {{ $cluster.provider | quote }}
 region: {{ $cluster.region | quote }}

@@ -45,7 +45,7 @@ from wharfinger.runtime.kube.kubeconfig import (
     kubeconfig_of,
     read_kubeconfig,
 )
-from wharfinger.runtime.kube.rights import NAMESPACE
+from wharfinger.runtime.kube.rights import COPYING_VERBS, NAMESPACE
 
 DIRECTORY = "clusters"
 """In the data directory."""
@@ -109,7 +109,7 @@ class JoinedCluster:
     @property
     def secrets_in_force(self) -> tuple[str, ...]:
         """Namespaces whose Secrets may be read; empty where no workloads are copied."""
-        copying = {"copy", "templates"} & {*self.verbs_in_force}
+        copying = {*COPYING_VERBS} & {*self.verbs_in_force}
         return self.secret_namespaces if copying else ()
 
 

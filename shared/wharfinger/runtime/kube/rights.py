@@ -52,6 +52,9 @@ def actuator_rights(
     ]
 
 
+COPYING_VERBS: tuple[Verb, ...] = ("copy", "templates")
+"""Those with which Secrets can be allowed: into a member cluster, and from a hub."""
+
 _COPY, _TEMPLATES = ("create", "delete", "list", "patch", "watch"), ("list", "watch")
 
 
@@ -62,8 +65,11 @@ def secret_rules(verbs: Collection[Verb]) -> list[Manifest]:
 
 
 def _copied(verbs: tuple[str, ...]) -> tuple[Manifest, ...]:
+    """No claim is ever deleted."""
+    of_claims = [verb for verb in verbs if verb != "delete"]
     return (
-        {"apiGroups": [""], "resources": ["configmaps"], "verbs": list(verbs)},
+        {"apiGroups": [""], "resources": ["configmaps", "serviceaccounts"], "verbs": list(verbs)},
+        {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": of_claims},
         {"apiGroups": ["apps"], "resources": ["deployments", "statefulsets"], "verbs": list(verbs)},
     )
 

@@ -1,8 +1,10 @@
 """Objects that are copied from a hub to a member cluster, as JSON has them: which kinds these are,
-where they lie, and by what a copy is known."""
+where they lie, by what a copy is known, and which are decided."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from wharfinger.domain.actuation import COPIED, COPIED_FOR, COPIED_FROM
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 ROOTS = {
     "ConfigMap": ("v1", "/api/v1", "configmaps"),
     "Secret": ("v1", "/api/v1", "secrets"),
+    "ServiceAccount": ("v1", "/api/v1", "serviceaccounts"),
+    "PersistentVolumeClaim": ("v1", "/api/v1", "persistentvolumeclaims"),
     "Deployment": ("apps/v1", "/apis/apps/v1", "deployments"),
     "StatefulSet": ("apps/v1", "/apis/apps/v1", "statefulsets"),
 }
@@ -25,8 +29,40 @@ COPIED_PATHS = {
 }
 """Kind that is copied -> the path of all of its objects. Secrets are read in single namespaces."""
 
+WORKLOADS = ("Deployment", "StatefulSet")
+"""Those with replicas; all else goes with the workload that names it."""
+
+CLAIM = "PersistentVolumeClaim"
+
+USED_AS_IT_IS = ("ServiceAccount", CLAIM)
+"""Kinds of which a workload needs one of the name. It need not be our copy."""
+
+OPTIONAL_KINDS = ("ServiceAccount", CLAIM)
+"""Where hub or member may not be asked for them, the others are copied: accounts that were given
+their rights by an earlier version lack these."""
+
 HIDDEN = "(not shown)"
 """Instead of the content of a Secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A workload of `binding` that cannot be copied."""
+
+    binding: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedCopies:
+    """Of one cluster. `wanted`: kind and name -> the object as it shall be there. `bindings`: those
+    that the cluster shall have. `left_out`: of these the workloads that cannot be copied. `unread`:
+    kinds of which it is not known what is there."""
+
+    wanted: Mapping[tuple[str, str], Rendered]
+    bindings: frozenset[str]
+    left_out: Mapping[EffectObject, LeftOut] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
 
 
 def secrets_path(namespace: str) -> str:
@@ -53,6 +89,11 @@ def given_back(now: Rendered) -> tuple[EffectObject, ApiRequest] | None:
 
 def said_by(one: Rendered, annotation: str) -> str:
     return str((one["metadata"].get("annotations") or {}).get(annotation, ""))
+
+
+def ends(now: Rendered) -> bool:
+    """It is being deleted."""
+    return bool(now["metadata"].get("deletionTimestamp"))
 
 
 def path_of(one: Rendered) -> str:

@@ -6,33 +6,62 @@ there.
 Objects are as JSON has them. A copy is created once, and changed by server-side apply, which leaves
 fields of other managers alone and is refused where they differ. A copy that somebody has changed is
 applied again: a field that was taken out comes back, one that another manager has set is a refusal
-that names both. What is there without our annotation is not touched. A copy is removed only when a
-binding of this ledger says that its cluster has none: a template that is away, or a binding that is
-not known, removes nothing.
+that names both. What is there without our annotation is not touched; a ServiceAccount or claim of
+others serves a workload as ours would. A claim is copied without its binding to a volume, so that
+the member gives it one of its own. A workload is removed only when a binding of this ledger says
+that its cluster has none: a template that is away, or a binding that is not known, removes nothing.
+What of the rest is removed says `copy_remains`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from wharfinger.domain.actuation import COPIED, COPIED_FOR, COPIED_FROM, Verb
 from wharfinger.domain.value import digest
 from wharfinger.events.rendering import Rendered
-from wharfinger.stages.actuator.copied_objects import ROOTS, named, path_of, said_by, shown_body
+from wharfinger.stages.actuator.copied_objects import (
+    CLAIM,
+    ROOTS,
+    USED_AS_IT_IS,
+    WORKLOADS,
+    DecidedCopies,
+    LeftOut,
+    ends,
+    named,
+    path_of,
+    said_by,
+    shown_body,
+)
+from wharfinger.stages.actuator.copy_remains import remaining_copies
 from wharfinger.stages.actuator.effects import EffectObject
 from wharfinger.stages.actuator.hub import HubObjects, name_of
-from wharfinger.stages.actuator.pod_references import pod_references
+from wharfinger.stages.actuator.pod_references import DEFAULT_ACCOUNT, workload_references
 from wharfinger.stages.actuator.requests import APPLY_PATCH, MANAGER, MERGE_PATCH, ApiRequest
 
-WORKLOADS = ("Deployment", "StatefulSet")
-"""Those with replicas; ConfigMaps and Secrets go with the workload that names them."""
+_CONTENT = (
+    "spec",
+    "data",
+    "binaryData",
+    "immutable",
+    "type",
+    "automountServiceAccountToken",
+    "imagePullSecrets",
+)
+"""Of a ServiceAccount not its `secrets`: they are tokens of one cluster."""
 
-_CONTENT = ("spec", "data", "binaryData", "immutable", "type")
 _NOT_COPIED = (
     "kubectl.kubernetes.io/last-applied-configuration",
     "deployment.kubernetes.io/revision",
+    # of a claim: its binding to a volume
+    "pv.kubernetes.io/bind-completed",
+    "pv.kubernetes.io/bound-by-controller",
+    "volume.beta.kubernetes.io/storage-provisioner",
+    "volume.kubernetes.io/selected-node",
+    "volume.kubernetes.io/storage-provisioner",
+    "volume.kubernetes.io/storage-resizer",
 )
 _OF_ONE_CLUSTER = ("kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token")
 """Types of Secrets that mean nothing in another cluster."""
@@ -68,6 +97,14 @@ class CopyWrite:
         return f"copy {self.object.kind}{within}"
 
     @property
+    def needs(self) -> tuple[str, ...]:
+        """Kinds that must be known as they are. Whether something is used is seen in workloads."""
+        kind = self.object.kind
+        if self.what != "delete" or kind in WORKLOADS:
+            return (kind,)
+        return (kind, *WORKLOADS, "ServiceAccount") if kind == "Secret" else (kind, *WORKLOADS)
+
+    @property
     def shown(self) -> Rendered:
         """The body, for a person."""
         return shown_body(self.request.body)
@@ -81,33 +118,22 @@ class CopyWrite:
         return self.what, self.object, self.said
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A workload of `binding` that cannot be copied."""
-
-    binding: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class DecidedCopies:
-    """Of one cluster. `wanted`: kind and name -> the object as it shall be there. `bindings`: those
-    that the cluster shall have. `left_out`: of these the workloads that cannot be copied."""
-
-    wanted: Mapping[tuple[str, str], Rendered]
-    bindings: frozenset[str]
-    left_out: Mapping[EffectObject, LeftOut] = field(default_factory=dict)
-
-
 def decided_copies(
     bindings: Iterable[Rendered],
     templates: HubObjects,
     hub: str,
     cluster: str,
     secrets: Collection[str] = (),
+    unread: Collection[str] = (),
 ) -> DecidedCopies:
     """Workloads whose template is not in the hub are left out; their bindings are not. `secrets`:
-    namespaces whose Secrets are copied with the workloads that name them."""
+    namespaces whose Secrets are copied with the workloads that name them. `unread`: kinds that are
+    not copied, because one of the servers may not be asked for them."""
+    accounts = {
+        key: one
+        for key, one in templates.of("ServiceAccount").items()
+        if one["metadata"]["name"] != DEFAULT_ACCOUNT
+    }
     wanted: dict[tuple[str, str], Rendered] = {}
     here: set[str] = set()
     left_out: dict[EffectObject, LeftOut] = {}
@@ -128,23 +154,25 @@ def decided_copies(
             continue
         wanted[kind, key] = _copy(template, hub, of, replicas)
         namespace = template["metadata"]["namespace"]
-        for referred, name in sorted(pod_references(template["spec"]["template"]["spec"])):
+        for referred, name in sorted(workload_references(template, accounts)):
             place = f"{namespace}/{name}"
             found = templates.of(referred).get(place)
-            if found is None or (referred == "Secret" and namespace not in secrets):
+            if found is None or referred in unread:
+                continue
+            if referred == "Secret" and namespace not in secrets:
                 continue
             if referred == "Secret" and found.get("type") in _OF_ONE_CLUSTER:
                 continue
             # One that several workloads name is there for the first of them.
             wanted.setdefault((referred, place), _copy(found, hub, of, None))
-    return DecidedCopies(wanted, frozenset(here), left_out)
+    return DecidedCopies(wanted, frozenset(here), left_out, frozenset(unread))
 
 
 def copy_writes(
     decided: DecidedCopies, observed: HubObjects, hub: str, ours: Collection[str]
 ) -> list[CopyWrite]:
-    """ConfigMaps and Secrets before the workloads that name them, removals last. `ours`: the
-    bindings that this ledger has decided about, whether they still stand or not."""
+    """What workloads name before the workloads, removals last. `ours`: the bindings that this
+    ledger has decided about, whether they still stand or not."""
     found: list[CopyWrite] = []
     order = list(ROOTS)
     for (kind, key), wanted in sorted(
@@ -155,24 +183,23 @@ def copy_writes(
             path = path_of(wanted).rpartition("/")[0]
             request = ApiRequest("POST", path, wanted, strict=True)
             found.append(CopyWrite(named(wanted), "create", said_by(wanted, COPIED), request))
-        elif said_by(now, COPIED_FROM) == hub and not _ends(now):
+        elif said_by(now, COPIED_FROM) == hub and not ends(now):
             found += _changes(wanted, now)
-    for kind in reversed(ROOTS):
-        for key, now in sorted(observed.of(kind).items()):
-            of = said_by(now, COPIED_FOR)
-            if said_by(now, COPIED_FROM) != hub or _ends(now) or (kind, key) in decided.wanted:
-                continue
-            if of in ours and of not in decided.bindings:
-                found.append(_removal(now))
+    for one in remaining_copies(decided, observed, hub, ours):
+        if not one.why:
+            found.append(_removal(one.now))
     return found
 
 
 def foreign(decided: DecidedCopies, observed: HubObjects, hub: str) -> dict[EffectObject, str]:
-    """Objects that are wanted, are there, and are not ours to change -> why not."""
+    """Objects that are wanted, are there, and are not ours to change -> why not. Without those that
+    serve as they are."""
     return {
         named(now): f"{_FOREIGN} {COPIED_FROM}={hub}"
         for kind, key in sorted(decided.wanted)
-        if (now := observed.of(kind).get(key)) is not None and said_by(now, COPIED_FROM) != hub
+        if kind not in USED_AS_IT_IS
+        and (now := observed.of(kind).get(key)) is not None
+        and said_by(now, COPIED_FROM) != hub
     }
 
 
@@ -202,6 +229,9 @@ def _copy(template: Rendered, hub: str, binding: str, replicas: int | None) -> R
     content = {name: template[name] for name in _CONTENT if name in template}
     if replicas is not None:
         content["spec"] = {**content["spec"], "replicas": replicas}
+    if kind == CLAIM:
+        content["spec"] = {**content["spec"]}
+        content["spec"].pop("volumeName", None)
     kept = {
         name: value
         for name, value in (metadata.get("annotations") or {}).items()
@@ -324,10 +354,6 @@ def _of_items(now: list[Any], wanted: list[Any], at: FieldPath) -> Iterator[Fiel
 
 def _is_empty(value: object) -> bool:
     return value is None or value in ("", [], {})
-
-
-def _ends(now: Rendered) -> bool:
-    return bool(now["metadata"].get("deletionTimestamp"))
 
 
 def _key(resource: Mapping[str, Any]) -> str:

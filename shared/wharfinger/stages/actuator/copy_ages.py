@@ -14,13 +14,12 @@ from dataclasses import dataclass
 
 from wharfinger.domain.actuation import COPIED, COPIED_FOR, COPIED_FROM
 from wharfinger.domain.time import Micros
-from wharfinger.stages.actuator.copied_objects import said_by
-from wharfinger.stages.actuator.copies import WORKLOADS, DecidedCopies
+from wharfinger.stages.actuator.copied_objects import WORKLOADS, DecidedCopies, said_by
 from wharfinger.stages.actuator.effects import EffectObject
 from wharfinger.stages.actuator.hub import HubObjects
 
 _ANY = -1
-"""A ConfigMap or Secret is the same for any number of replicas."""
+"""What workloads name is the same for any number of replicas."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from wharfinger.domain.actuation import COPIED, COPIED_FROM
-from wharfinger.stages.actuator.copied_objects import named, said_by
-from wharfinger.stages.actuator.copies import DecidedCopies, FieldPath, differences
+from wharfinger.stages.actuator.copied_objects import USED_AS_IT_IS, DecidedCopies, named, said_by
+from wharfinger.stages.actuator.copies import FieldPath, differences
 from wharfinger.stages.actuator.effects import EffectObject
 from wharfinger.stages.actuator.hub import HubObjects
 from wharfinger.stages.actuator.requests import MANAGER
@@ -45,7 +45,8 @@ def copy_drift(decided: DecidedCopies, observed: HubObjects, hub: str) -> list[C
         if now is None:
             continue
         if said_by(now, COPIED_FROM) != hub:
-            found.append(CopyDrift(named(now), ""))
+            if kind not in USED_AS_IT_IS:
+                found.append(CopyDrift(named(now), ""))
         elif said_by(now, COPIED) == said_by(wanted, COPIED):
             entries = now["metadata"].get("managedFields") or []
             copied = {name: wanted[name] for name in wanted if name not in ("apiVersion", "kind")}

@@ -1,10 +1,10 @@
 """Objects that copied workloads name and that are not copied with them: the pods of a workload do
 not start without them.
 
-A ConfigMap is missing where neither hub nor member has it; a Secret too, in a namespace whose
-Secrets are copied. In all others nothing may read Secrets. So one is named while its workload is
-not available in the member: whether the Secret is there is not known. A workload that is available
-has what it needs.
+A ConfigMap, ServiceAccount or claim is missing where neither hub nor member has it; a Secret too,
+in a namespace whose Secrets are copied. In all others nothing may read Secrets. So one is named
+while its workload is not available in the member: whether the Secret is there is not known. A
+workload that is available has what it needs.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from typing import Any
 
 from wharfinger.domain.actuation import COPIED
 from wharfinger.events.rendering import Rendered
-from wharfinger.stages.actuator.copied_objects import named, said_by
-from wharfinger.stages.actuator.copies import WORKLOADS
+from wharfinger.stages.actuator.copied_objects import WORKLOADS, named, said_by
 from wharfinger.stages.actuator.copy_ages import MemberCopies
 from wharfinger.stages.actuator.effects import EffectObject
-from wharfinger.stages.actuator.pod_references import pod_references
+from wharfinger.stages.actuator.pod_references import workload_references
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +39,19 @@ class NeededObject:
 def needed_objects(copies: MemberCopies) -> list[NeededObject]:
     """By kind, namespace and name."""
     found: dict[EffectObject, NeededObject] = {}
+    wanted_accounts = {
+        key: one for (kind, key), one in copies.decided.wanted.items() if kind == "ServiceAccount"
+    }
+    accounts = wanted_accounts | copies.there.of("ServiceAccount")
     for (kind, key), wanted in sorted(copies.decided.wanted.items()):
         if kind not in WORKLOADS or _is_available(copies.there.of(kind).get(key), wanted):
             continue
         workload = named(wanted)
-        for (of, name), needed in pod_references(wanted["spec"]["template"]["spec"]).items():
+        for (of, name), needed in workload_references(wanted, accounts).items():
             object = EffectObject(of, workload.namespace, name)
-            one = _needed(object, workload, copies) if needed and object not in found else None
+            if not needed or object in found or of in copies.decided.unread:
+                continue
+            one = _needed(object, workload, copies)
             if one is not None:
                 found[object] = one
     return [found[object] for object in sorted(found)]
@@ -55,12 +60,12 @@ def needed_objects(copies: MemberCopies) -> list[NeededObject]:
 def _needed(
     object: EffectObject, workload: EffectObject, copies: MemberCopies
 ) -> NeededObject | None:
-    if object.kind == "Secret" and object.namespace not in copies.secrets:
-        remedy = f"Secrets are not copied; create it in {copies.member}, if it is not there"
-        return NeededObject(object, False, workload, remedy)
     kind, key = object.kind, f"{object.namespace}/{object.name}"
     if (kind, key) in copies.decided.wanted or key in copies.there.of(kind):
         return None
+    if kind == "Secret" and object.namespace not in copies.secrets:
+        remedy = f"Secrets are not copied; create it in {copies.member}, if it is not there"
+        return NeededObject(object, False, workload, remedy)
     remedy = f"neither {copies.hub} nor {copies.member} has it; create it in {copies.hub}"
     if kind == "Secret":
         remedy = f"{copies.member} has none, and {copies.hub} none that can be copied; create it"

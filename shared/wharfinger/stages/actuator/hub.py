@@ -69,6 +69,12 @@ class HubWrite:
         return self.verb
 
     @property
+    def needs(self) -> tuple[str, ...]:
+        """Kinds that must be known as they are."""
+        decision = self.object.kind == "PlacementDecision"
+        return ("Placement", "PlacementDecision") if decision else (self.object.kind,)
+
+    @property
     def workload(self) -> str:
         return ""
 
