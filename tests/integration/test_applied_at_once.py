@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -25,7 +26,7 @@ from wharfinger.domain.binding import Binding
 from wharfinger.events.intake import moved_bindings
 from wharfinger.manifests.parse import Manifest, loaded_texts
 from wharfinger.runtime.ledger import AcceptResult, AsRead, AsSeen, Ledger, Submission
-from wharfinger.runtime.ledger.errors import ChangedSinceError
+from wharfinger.runtime.ledger.errors import ChangedSinceError, Transient
 
 pytestmark = pytest.mark.integration
 
@@ -286,7 +287,7 @@ async def test_between_two_chunks_of_one_apply(
 async def test_what_others_have_changed_after_the_first_chunk_is_left_to_them(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two long changes of one policy do not take turns for ever."""
+    """Two long changes of one policy end: none of them states again what the other has changed."""
     monkeypatch.setattr(changes, "CHUNK", 2)
     names = [f"w{n}" for n in range(5)]
     await applied(ledger, several(policy("all"), *(workload(name) for name in names)))
@@ -367,6 +368,37 @@ async def test_where_nothing_was_accepted_in_between_nothing_more_is_asked(
     assert done
     assert asked == [1]
     assert {b.replicas for b in (await known_facts(ledger)).bindings} == {2, 4}
+
+
+async def test_a_transaction_that_is_repeated_compiles_again(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first attempt has made is not taken for accepted."""
+    from wharfinger.runtime.ledger import intake
+
+    await applied(ledger, policy("all"))
+    writes = intake.write
+    failures = [Transient("database: cut")]
+
+    async def cut(*arguments: Any) -> None:
+        if failures:
+            raise failures.pop()
+        await writes(*arguments)
+
+    async def other() -> None:
+        await applied(ledger, policy("all", "Duplicated"))
+        monkeypatch.setattr(intake, "write", cut)
+
+    done = after_reading(monkeypatch, other)
+    found = await applied(ledger, several(workload("v"), workload("w")))
+    assert done
+    assert not failures
+    assert (found.accepted, found.unchanged) == (2, 0)
+    known = await known_facts(ledger)
+    assert [b.placement.replicas.type for b in known.bindings if b.placement.replicas] == [
+        "Duplicated",
+        "Duplicated",
+    ]
 
 
 # --- a law

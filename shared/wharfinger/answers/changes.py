@@ -311,7 +311,7 @@ class _Applied:
                 self._accepted[place] = fact, s.event.id
                 self._keys.add(s.key)
         self._unchanged += self._chunk_unchanged + sum(
-            s.event.id not in new | outdated | self._new for _, s in self._chunk
+            all(s.event.id not in ids for ids in (new, outdated, self._new)) for _, s in self._chunk
         )
         self._new |= new
         self._outdated |= outdated
