@@ -26,7 +26,9 @@ from wharfinger.domain.binding import Binding
 from wharfinger.events.intake import moved_bindings
 from wharfinger.manifests.parse import Manifest, loaded_texts
 from wharfinger.runtime.ledger import AcceptResult, AsRead, AsSeen, Ledger, Submission
+from wharfinger.runtime.ledger.bodies import unpack
 from wharfinger.runtime.ledger.errors import ChangedSinceError, Transient
+from wharfinger.runtime.ledger.writer import write
 
 pytestmark = pytest.mark.integration
 
@@ -350,17 +352,14 @@ async def test_where_nothing_was_accepted_in_between_nothing_more_is_asked(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the intake's decisions one query, and only where there are some to read."""
-    from wharfinger.runtime.ledger import intake
-
     await applied(ledger, policy("all"))
     asked: list[int] = []
-    decode = intake.unpack
 
     def counted(encoding: int, body: bytes) -> bytes:
         asked.append(1)
-        return decode(encoding, body)
+        return unpack(encoding, body)
 
-    monkeypatch.setattr(intake, "unpack", counted)
+    monkeypatch.setattr("wharfinger.runtime.ledger.intake.unpack", counted)
     await applied(ledger, workload("web"))
     assert asked == []
     done = after_reading(monkeypatch, lambda: applied(ledger, workload("other")))
@@ -374,20 +373,17 @@ async def test_a_transaction_that_is_repeated_compiles_again(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the first attempt has made is not taken for accepted."""
-    from wharfinger.runtime.ledger import intake
-
     await applied(ledger, policy("all"))
-    writes = intake.write
     failures = [Transient("database: cut")]
 
     async def cut(*arguments: Any) -> None:
         if failures:
             raise failures.pop()
-        await writes(*arguments)
+        await write(*arguments)
 
     async def other() -> None:
         await applied(ledger, policy("all", "Duplicated"))
-        monkeypatch.setattr(intake, "write", cut)
+        monkeypatch.setattr("wharfinger.runtime.ledger.intake.write", cut)
 
     done = after_reading(monkeypatch, other)
     found = await applied(ledger, several(workload("v"), workload("w")))
