@@ -1,5 +1,9 @@
 """What `apply` and `delete` do, for the command line and for the HTTP API: manifests become facts,
 all of them or none, and each object is answered as created, changed, unchanged or deleted.
+
+What manifests state depends on what is known: a workload goes by the policies, a policy moves the
+workloads that it selects. Where another caller's change of these was accepted between the reading
+and the accepting, the manifests are compiled again with it, under the lock of the intake.
 """
 
 from __future__ import annotations
@@ -7,10 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from wharfinger.answers.decisions import Plain, short_type
 from wharfinger.answers.facts import LatestFacts, Told, known_facts
-from wharfinger.answers.submit import SOURCE, Submitted, news_of, submit
+from wharfinger.answers.submit import CHUNK, SOURCE, news_of
 from wharfinger.domain.binding import divided_quota
 from wharfinger.domain.text import count
 from wharfinger.events.accepted import Accepted
@@ -22,6 +27,7 @@ from wharfinger.events.intake import (
     compile_deletions,
     compile_manifests,
     compile_policy_removal,
+    stated_by,
 )
 from wharfinger.events.origin import Origin
 from wharfinger.events.policies import (
@@ -32,11 +38,11 @@ from wharfinger.events.policies import (
     PolicyRemoved,
 )
 from wharfinger.events.registry import type_of
-from wharfinger.events.streams import FLEET
+from wharfinger.events.streams import FLEET, POLICIES
 from wharfinger.manifests.errors import ManifestError
 from wharfinger.manifests.kinds import KINDS
 from wharfinger.manifests.parse import Manifest
-from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.ledger import AcceptResult, AsRead, AsSeen, Fact, Ledger, Submission
 
 CREATED, CHANGED, UNCHANGED, DELETED = "created", "changed", "unchanged", "deleted"
 ENDS = (BindingWithdrawn, ClusterForgotten, PolicyRemoved)
@@ -47,6 +53,9 @@ _OF_A_NAMESPACE = frozenset(kind.kind for kind in KINDS if kind.namespaced) & (
 )
 """Kinds of policies whose namespace says whose they are. With others it is a part of the name, as
 of a catalogue of instance types, and the policy is for the fleet."""
+
+Place = tuple[str, str]
+"""A topic and a key."""
 
 Compile = Callable[[Sequence[Manifest], LatestFacts], Intake]
 Check = Callable[[Sequence[Accepted]], None]
@@ -170,31 +179,168 @@ async def change(
     raises what it has against the facts before any is accepted. `since`: the seq of the intake up
     to which the caller has seen what is changed.
 
+    What others have changed after it was read is looked at for each `CHUNK` of facts. What is left
+    is compiled again then.
+
     ChangeRefusedError: something is wrong. ChangedSinceError: it was changed after `since`. In both
-    cases nothing was accepted."""
+    cases nothing was accepted, unless the first line of the error says how much was."""
     known = await known_facts(ledger)
-    intake = made_by(manifests, known)
-    refuse(intake.refusals if strict else intake.errors)
-    facts = [*events, *intake.facts]
-    check(facts)
-    await _refuse_what_shards_divide(ledger, facts)
-    places = [(fact.topic.name, fact.key) for fact in facts]
-    before = {place: known.latest[place] for place in places if place in known.latest}
+    applied = _Applied(manifests, made_by, events, known, strict, source, check)
+    await _refuse_what_shards_divide(ledger, applied.facts)
     if dry_run:
-        submitted = _would_submit(facts, known)
-    else:
-        submitted = await submit(ledger, facts, known, source=source, origin=origin, since=since)
-    return AppliedChanges(
-        dict(Counter(short_type(type_of(fact.data)) for fact in facts)),
-        tuple(fact.key for fact in facts),
-        results_of(facts, before, submitted.keys),
-        submitted.accepted,
-        submitted.unchanged,
-        submitted.outdated,
-        intake.skipped_kinds,
-        tuple(str(field) for field in intake.unacted),
-        tuple(places),
-    )
+        applied.pretend()
+        return applied.changes()
+    submissions = applied.next_chunk()
+    seen = None if since is None else AsSeen(since, applied.places)
+    left = bool(submissions or seen is not None or applied.intake.skipped)
+    while left:
+        applied.take(await ledger.accept(submissions, origin, seen, applied.as_read()))
+        seen = None
+        submissions = applied.next_chunk()
+        left = bool(submissions)
+    return applied.changes()
+
+
+class _Applied:
+    """Manifests and events on their way in: what was compiled of what is known, and what of it is
+    accepted. `known` is moved along."""
+
+    def __init__(
+        self,
+        manifests: Sequence[Manifest],
+        made_by: Compile,
+        events: Sequence[Accepted],
+        known: LatestFacts,
+        strict: bool,
+        source: str,
+        check: Check,
+    ) -> None:
+        self._manifests = manifests
+        self._made_by = made_by
+        self._events = events
+        self._known = known
+        self._strict = strict
+        self._source = source
+        self._check = check
+        self._chunk: list[tuple[Accepted, Submission]] = []
+        self._chunk_before: dict[Place, Told | None] = {}
+        self._chunk_unchanged = 0
+        self._stale: set[Place] = set()
+        self._keys: set[str] = set()
+        self._new: set[UUID] = set()
+        self._outdated: set[UUID] = set()
+        self._before: dict[Place, Told | None] = {}
+        self._accepted: dict[Place, tuple[Accepted, UUID]] = {}
+        self._superseded: set[Place] = set()
+        self._compile()
+
+    def _compile(self) -> None:
+        """What others have changed after it was accepted from here is not stated again.
+        ChangeRefusedError: something is wrong."""
+        gone = self._superseded
+        manifests = [m for m in self._manifests if not (gone and stated_by(m) in gone)]
+        self.intake = self._made_by(manifests, self._known)
+        errors = self.intake.refusals if self._strict else self.intake.errors
+        if errors and self._new:
+            # what was right before another caller's change
+            said = count(len(self._new), "fact was", "facts were")
+            raise ChangeRefusedError([f"{said} accepted before this came up", *errors])
+        refuse(errors)
+        of_policies = any(topic == POLICIES.name for topic, _ in gone)
+        if self._manifests or not of_policies:
+            self.facts = [*(e for e in self._events if _place(e) not in gone), *self.intake.facts]
+        else:
+            self.facts = []  # the policy to be removed was applied again
+        if self.facts or not gone:
+            self._check(self.facts)
+        self.places = [_place(fact) for fact in self.facts]
+        self._own = frozenset(self.places)
+        self._earlier = frozenset(self._before)
+        self._handled = 0
+        self._unchanged = 0
+
+    def next_chunk(self) -> list[Submission]:
+        """Of the facts that are left, the next that say something new."""
+        self._chunk, self._chunk_before, self._chunk_unchanged = [], {}, 0
+        while self._handled < len(self.facts) and len(self._chunk) < CHUNK:
+            fact = self.facts[self._handled]
+            self._handled += 1
+            place = _place(fact)
+            before = self._known.latest.get(place)
+            if (found := news_of(fact, self._known, source=self._source)) is not None:
+                self._chunk.append((fact, found))
+                self._chunk_before.setdefault(place, before)
+            elif place not in self._earlier:
+                self._chunk_unchanged += 1
+        return [submission for _, submission in self._chunk]
+
+    def as_read(self) -> AsRead | None:
+        """None: nothing of it follows from what is known."""
+        if not self.intake.reads:
+            return None
+        return AsRead(self._known.seq, self._known.at, self._stale_among, self._again)
+
+    def _stale_among(self, changed: Sequence[Place]) -> Collection[Place]:
+        self._stale.update(changed)
+        depends = any(place[0] in self.intake.reads or place in self._own for place in changed)
+        return self._stale if depends else ()
+
+    def _again(self, facts: Sequence[Fact]) -> list[Submission]:
+        """The chunk was not accepted: what it says is not known yet."""
+        for place, before in self._chunk_before.items():
+            if before is None:
+                del self._known.latest[place]
+            else:
+                self._known.latest[place] = before
+        self._chunk_before = {}
+        self._known.take(facts)
+        self._stale.clear()
+        latest = self._known.latest
+        self._superseded.update(p for p, (_, id_) in self._accepted.items() if latest[p].id != id_)
+        self._compile()
+        return self.next_chunk()
+
+    def take(self, result: AcceptResult) -> None:
+        """The chunk was accepted."""
+        new, outdated = set(result.new), set(result.outdated)
+        self._known.seq, self._known.at = result.seq, result.at
+        for fact, s in self._chunk:
+            if s.event.id in new:
+                place = _place(fact)
+                self._before.setdefault(place, self._chunk_before[place])
+                self._accepted[place] = fact, s.event.id
+                self._keys.add(s.key)
+        self._unchanged += self._chunk_unchanged + sum(
+            all(s.event.id not in ids for ids in (new, outdated, self._new)) for _, s in self._chunk
+        )
+        self._new |= new
+        self._outdated |= outdated
+        self._chunk, self._chunk_before, self._chunk_unchanged = [], {}, 0
+
+    def pretend(self) -> None:
+        """As if all of it were accepted."""
+        while chunk := self.next_chunk():
+            self.take(AcceptResult(tuple(s.event.id for s in chunk), ()))
+
+    def changes(self) -> AppliedChanges:
+        before = {place: told for place, told in self._before.items() if told is not None}
+        earlier = [fact for place, (fact, _) in self._accepted.items() if place not in self._own]
+        facts = [*earlier, *self.facts]
+        return AppliedChanges(
+            dict(Counter(short_type(type_of(fact.data)) for fact in facts)),
+            tuple(fact.key for fact in facts),
+            results_of(facts, before, self._keys),
+            len(self._new),
+            self._unchanged + self._chunk_unchanged,
+            len(self._outdated),
+            self.intake.skipped_kinds,
+            tuple(str(field) for field in self.intake.unacted),
+            tuple(_place(fact) for fact in facts),
+        )
+
+
+def _place(fact: Accepted) -> Place:
+    return fact.topic.name, fact.key
 
 
 def refuse(errors: Sequence[ManifestError | str]) -> None:
@@ -216,11 +362,6 @@ def namespace_of(fact: Accepted) -> str | None:
             return namespace or None if kind in _OF_A_NAMESPACE else None
         case _:
             return None
-
-
-def _would_submit(facts: Sequence[Accepted], known: LatestFacts) -> Submitted:
-    news = [found for fact in facts if (found := news_of(fact, known)) is not None]
-    return Submitted(len(news), len(facts) - len(news), 0, {found.key for found in news})
 
 
 def results_of(

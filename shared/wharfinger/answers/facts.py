@@ -8,7 +8,7 @@ present facts, not with the history.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
@@ -48,7 +48,7 @@ from wharfinger.events.streams import FLEET
 from wharfinger.history.outcomes import WAITING
 from wharfinger.history.points import HistoryPoint
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger import Ledger, LedgerRow, causality
+from wharfinger.runtime.ledger import Fact, Ledger, LedgerRow, causality
 from wharfinger.runtime.ledger.fact_events import event_of
 from wharfinger.runtime.placed_replicas import replicas_on_nodes
 
@@ -75,9 +75,17 @@ class Told:
 
 @dataclass(slots=True)
 class LatestFacts:
-    """`latest`: (topic, key) -> the latest fact."""
+    """`latest`: (topic, key) -> the latest fact. `seq`, `at`: of the last one that was read."""
 
     latest: dict[tuple[str, str], Told] = field(default_factory=dict)
+    seq: int = 0
+    at: Micros = 0
+
+    def take(self, facts: Iterable[Fact]) -> None:
+        """Facts that the ledger has as the latest under their keys."""
+        for fact in facts:
+            event = event_of(fact)
+            self.latest[fact.topic, fact.key] = Told(event.id, event.data, fact.at)
 
     def of(self, kind: type[D]) -> Iterator[D]:
         """The facts that hold now, without keys that their last message ended."""
@@ -159,8 +167,8 @@ async def known_facts(ledger: Ledger) -> LatestFacts:
     """The present facts. The cost grows with their number, not with the length of the history."""
     facts = LatestFacts()
     async for fact in ledger.facts():
-        event = event_of(fact)
-        facts.latest[fact.topic, fact.key] = Told(event.id, event.data, fact.at)
+        facts.take([fact])
+        facts.seq, facts.at = fact.seq, fact.at
     return facts
 
 

@@ -14,7 +14,7 @@ when the workload itself is applied and is another than before.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TypeGuard, TypeVar
 
@@ -46,6 +46,7 @@ from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.fact_groups import Shelves
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
+from wharfinger.events.streams import BINDINGS, POLICIES
 from wharfinger.manifests import any_object, crane, ocm
 from wharfinger.manifests.cluster_fact import (
     CLUSTER,
@@ -121,6 +122,12 @@ PolicyModel = (
     | LevelModel
 )
 
+_MOVES_BINDINGS = PolicyModel | karmada_upkeep.WorkloadRebalancer
+"""What says something of bindings whose workloads are not among the manifests."""
+
+_READS_POLICIES = frozenset((POLICIES.name,))
+_READS_ALL = frozenset((POLICIES.name, BINDINGS.name))
+
 Place = tuple[str, str]
 """A cluster and a namespace. One event reports all quotas of it."""
 Drawer = tuple[str, str, str]
@@ -163,13 +170,15 @@ class Intake:
     Empty where there are errors.
 
     `unacted`: one entry a field that is accepted and not acted on in this version. `skipped`: one
-    entry an object that is placed nowhere; no fact is about it.
+    entry an object that is placed nowhere; no fact is about it. `reads`: the names of the topics
+    of which any fact may change the others; of other topics only the facts under the same keys.
     """
 
     facts: tuple[Accepted, ...]
     errors: tuple[ManifestError, ...] = ()
     unacted: tuple[ManifestError, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    reads: frozenset[str] = frozenset()
 
     @property
     def skipped_kinds(self) -> tuple[SkippedKind, ...]:
@@ -276,9 +285,21 @@ def compile_policy_removal(
     """What removing one policy states, as `compile_deletions` does it of its manifest."""
     key = f"{removed.kind}/{removed.namespace}/{removed.name}"
     left = [policy for policy in known_policies if policy.key != key]
-    moved = moved_bindings(known_bindings, left)
+    moved = moved_bindings(known_bindings, left, {key})
     facts: list[Fact] = [removed, *(BindingRequested(binding) for binding in moved)]
-    return Intake(tuple(accepted(fact) for fact in facts))
+    return Intake(tuple(accepted(fact) for fact in facts), reads=_READS_ALL)
+
+
+def stated_by(manifest: Manifest) -> tuple[str, str] | None:
+    """The topic and the key of the fact by which the policy, the workload or the binding of a
+    manifest is stated; None: it is of another kind."""
+    model = manifest.model
+    if isinstance(model, PolicyModel):
+        removed = PolicyRemoved(_policy_kind(model), model.name, _policy_namespace(model))
+        return POLICIES.name, accepted(removed).key
+    if isinstance(model, any_object.Nameless) or (name := _binding_name(manifest)) is None:
+        return None
+    return BINDINGS.name, name
 
 
 class _CompileRun:
@@ -319,6 +340,8 @@ class _CompileRun:
         )
         self.levels = Levels(self.policies.values())
         self.handled: set[str] = set()
+        self.touched: set[str] = set()
+        """Keys of the policies that the manifests apply or remove."""
         self.requested: dict[str, Binding] = {}
         self.errors: list[ManifestError] = []
         self.unacted: list[ManifestError] = []
@@ -329,7 +352,9 @@ class _CompileRun:
             self.unacted += [_noted(manifest, path) for path in self._unacted(manifest)]
         errors, unacted = _in_order(self.errors), _in_order(self.unacted)
         made = () if errors else tuple(accepted(fact) for fact in facts)
-        return Intake(made, errors, unacted, tuple(self.skipped))
+        of_all = any(isinstance(m.model, _MOVES_BINDINGS) for m in self.manifests)
+        reads = _READS_ALL if of_all else _READS_POLICIES
+        return Intake(made, errors, unacted, tuple(self.skipped), reads)
 
     def refuse_repeats(self) -> None:
         """Two manifests of one thing would leave it to chance which of them counts."""
@@ -518,6 +543,7 @@ class _CompileRun:
             if isinstance(model := manifest.model, PolicyModel):
                 for policy in self._said(manifest, model.to_domain, manifest.json):
                     self.policies[policy.key] = policy
+                    self.touched.add(policy.key)
                     facts.append(PolicyApplied(policy))
         self.levels = Levels(self.policies.values())
         return facts
@@ -528,7 +554,9 @@ class _CompileRun:
             if isinstance(model := manifest.model, PolicyModel):
                 for namespace in self._said(manifest, _policy_namespace, model):
                     removed = PolicyRemoved(_policy_kind(model), model.name, namespace)
-                    self.policies.pop(f"{removed.kind}/{removed.namespace}/{removed.name}", None)
+                    key = f"{removed.kind}/{removed.namespace}/{removed.name}"
+                    self.policies.pop(key, None)
+                    self.touched.add(key)
                     facts.append(removed)
         return facts
 
@@ -577,19 +605,24 @@ class _CompileRun:
         return [BindingWithdrawn(name) for name in names]
 
     def move_bindings(self) -> None:
-        """Known bindings that another policy, or another placement of their own policy, now holds
-        for."""
+        """Known bindings that a policy of the manifests now takes, changes or gives up. What other
+        policies say of bindings is for those who apply them."""
         left = [known for known in self.bindings.values() if known.name not in self.handled]
-        for moved in moved_bindings(left, self.policies.values()):
+        for moved in moved_bindings(left, self.policies.values(), self.touched):
             self.requested[moved.name] = moved
 
     def level_bindings(self) -> None:
         """Requests known bindings again whose group or priority class was applied or changed after
-        them."""
-        if not any(isinstance(manifest.model, LevelModel) for manifest in self.manifests):
+        them. A group is for its namespace."""
+        models = [m.model for m in self.manifests if isinstance(m.model, LevelModel)]
+        if not models:
             return
+        of_all = any(isinstance(model, cluster_objects.PriorityClass) for model in models)
+        namespaces = {_policy_namespace(model) for model in models}
         left = [b for b in (self.bindings | self.requested).values() if b.name not in self.handled]
         for known in left:
+            if not of_all and known.resource.namespace not in namespaces:
+                continue
             if (levelled := self.levels.levelled(known, self.policies.get(known.policy))) != known:
                 self.requested[known.name] = levelled
 
@@ -794,15 +827,22 @@ def _cluster_of(model: kubernetes.NodeManifest) -> str:
     return model.cluster
 
 
-def moved_bindings(bindings: Iterable[Binding], policies: Iterable[Policy]) -> list[Binding]:
+def moved_bindings(
+    bindings: Iterable[Binding], policies: Iterable[Policy], touched: Set[str] | None = None
+) -> list[Binding]:
     """Those of `bindings` that `policies` would have otherwise, as they would have them. Lazy
-    policies wait for the workload."""
+    policies wait for the workload. `touched`: only those whose policy before or after has one of
+    these keys."""
     every, moved = list(policies), []
+    if touched is not None and not touched:
+        return []
     for known in bindings:
         if has_own_placement(known):
             continue
         policy = policy_for(known.resource, known.labels, every, known.policy)
         if policy is None or (policy.propagation is not None and policy.propagation.lazy):
+            continue
+        if touched is not None and touched.isdisjoint((policy.key, known.policy)):
             continue
         if (binding := under(known, policy)) != known:
             moved.append(binding)

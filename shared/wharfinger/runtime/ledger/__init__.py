@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from wharfinger.runtime.ledger.follower import SnapshotFollower
     from wharfinger.runtime.ledger.freshness import Freshness, SnapshotAge
     from wharfinger.runtime.ledger.incarnations import WentBack
-    from wharfinger.runtime.ledger.intake import AcceptResult, AsSeen, Submission
+    from wharfinger.runtime.ledger.intake import AcceptResult, AsRead, AsSeen, Submission
     from wharfinger.runtime.ledger.ledger import Ledger
     from wharfinger.runtime.ledger.locks import PartitionLock
     from wharfinger.runtime.ledger.migration import migrate
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AcceptResult",
+    "AsRead",
     "AsSeen",
     "ChangedSinceError",
     "CommitResult",
@@ -107,7 +108,7 @@ _OFFERED = {
     "follower": ("SnapshotFollower",),
     "freshness": ("Freshness", "SnapshotAge"),
     "incarnations": ("WentBack",),
-    "intake": ("AcceptResult", "AsSeen", "Submission"),
+    "intake": ("AcceptResult", "AsRead", "AsSeen", "Submission"),
     "ledger": ("Ledger",),
     "locks": ("PartitionLock",),
     "record_marks": ("Mark",),

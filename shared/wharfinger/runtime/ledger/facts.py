@@ -12,7 +12,7 @@ from wharfinger.events.acceptance import MessageAccepted
 from wharfinger.events.envelope import Event
 from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger.database import Database, Record
+from wharfinger.runtime.ledger.database import Database, Raw, Record
 from wharfinger.runtime.ledger.days import DAY_US, day_of
 from wharfinger.runtime.ledger.errors import CorruptLedger
 from wharfinger.runtime.ledger.stored import plain_body
@@ -126,9 +126,14 @@ async def facts(database: Database, topic: str | None = None) -> AsyncIterator[F
 async def latest(database: Database, places: Collection[tuple[str, str]]) -> list[Fact]:
     """The latest fact under each (topic, key), in the order in which they were accepted. A key
     without a fact is left out. CorruptLedger: the body of one is missing."""
-    wanted = sorted(set(places))
     async with database.reading(patient=True) as raw:
-        found = await raw.fetch(_LATEST, [t for t, _ in wanted], [key for _, key in wanted])
+        return await latest_among(raw, places)
+
+
+async def latest_among(raw: Raw, places: Collection[tuple[str, str]]) -> list[Fact]:
+    """As `latest`, by a connection that is at hand."""
+    wanted = sorted(set(places))
+    found = await raw.fetch(_LATEST, [t for t, _ in wanted], [key for _, key in wanted])
     return [_fact(record) for record in found]
 
 

@@ -12,7 +12,7 @@ reader need not read the whole intake to know what holds. Retirement keeps these
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -22,7 +22,7 @@ from wharfinger.domain.value import Value, canonical
 from wharfinger.events.acceptance import MessageAccepted
 from wharfinger.events.envelope import NO_VERSION, Event, FactVersion
 from wharfinger.events.origin import AS_IT_CAME, Origin, stamped
-from wharfinger.events.registry import type_of
+from wharfinger.events.registry import type_of, types_of
 from wharfinger.events.streams import CLUSTER_STATE, INTAKE
 from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.kernel.hashing import following
@@ -32,7 +32,7 @@ from wharfinger.runtime.ledger.bodies import pack, unpack
 from wharfinger.runtime.ledger.database import Database, Raw
 from wharfinger.runtime.ledger.days import DAY_US, day_of
 from wharfinger.runtime.ledger.errors import ChangedSinceError, LedgerError
-from wharfinger.runtime.ledger.facts import TAKEN
+from wharfinger.runtime.ledger.facts import TAKEN, Fact, latest_among
 from wharfinger.runtime.ledger.heads import Locked, lock
 from wharfinger.runtime.ledger.retries import retried
 from wharfinger.runtime.ledger.writer import EventRow, is_written, write
@@ -62,6 +62,13 @@ join unnest($1::text[], $2::text[]) as w(topic, key) on w.topic = f.topic and w.
 where f.seq > $3 order by f.seq limit 1
 """
 
+# By the primary key of each partition from the given day on.
+_SINCE = """
+select encoding, body from decision
+where stream = $1 and seq > $2 and day >= $3 and type = any($4::text[]) order by seq
+"""
+
+_ACCEPTED = sorted(types_of(MessageAccepted))
 _accepted = msgspec.json.Decoder(MessageAccepted)
 
 PROFILE = "intake"
@@ -87,15 +94,37 @@ class AsSeen:
     places: Sequence[tuple[str, str]]
 
 
+Place = tuple[str, str]
+"""A topic and a key: where a fact is."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsRead:
+    """The submissions were made of the facts as they were when the intake had come to `seq`, at
+    `at`. `stale`: of the places where facts were accepted after that, those to be read again; none:
+    the submissions are the same with these facts. `again`: the submissions, made again with the
+    facts that were read; at most `CHUNK`.
+
+    Both are called under the lock of the head, and once more where the transaction is repeated."""
+
+    seq: int
+    at: Micros
+    stale: Callable[[Sequence[Place]], Collection[Place]]
+    again: Callable[[Sequence[Fact]], Sequence[Submission]]
+
+
 @dataclass(frozen=True, slots=True)
 class AcceptResult:
     """Ids accepted now; ids that were accepted before (or stood twice in the same call); and ids of
     facts that are older than the latest one under their key (`events.versions`), which were refused
-    and not recorded."""
+    and not recorded. `seq`, `at`: how far the intake had come then; 0 where nothing was handed
+    in."""
 
     new: tuple[UUID, ...]
     known: tuple[UUID, ...]
     outdated: tuple[UUID, ...] = ()
+    seq: int = 0
+    at: Micros = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,73 +137,129 @@ class _Prepared:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Submissions for one round, each id once, and the ids that stood there again."""
+
+    prepared: Sequence[_Prepared]
+    repeated: Sequence[UUID]
+
+    @property
+    def ids(self) -> list[UUID]:
+        return [p.submission.event.id for p in self.prepared]
+
+
 async def accept(
     database: Database,
     submissions: Sequence[Submission],
     clock: Callable[[], Micros] | None = None,
     origin: Origin = AS_IT_CAME,
     seen: AsSeen | None = None,
+    read: AsRead | None = None,
 ) -> AcceptResult:
     """Record what is new, in order. When this returns it is durable. Transient: call again with the
     same submissions. `origin`: who hands it in, for the envelopes. Stamped by the database's clock;
-    `clock`: by this one instead, for a history of another time.
+    `clock`: by this one instead, for a history of another time. `read`: the submissions are made
+    again where facts that they depend on were accepted in the meantime; at most `CHUNK`.
 
     ChangedSinceError: what was `seen` has been changed after that, and not by this call. It is
     looked at in the transaction that accepts the first `CHUNK` submissions."""
+    if read is not None:
+        assert len(submissions) <= CHUNK, "what is made again is accepted in one round"
+        return await _accept_chunk(database, _chunk(submissions, origin), clock, origin, seen, read)
     if seen is not None and not submissions:
         async with database.reading(patient=True) as raw:
             await _refuse_changed(raw, seen)
-    new: list[UUID] = []
-    known: list[UUID] = []
-    outdated: list[UUID] = []
+    done = AcceptResult((), ())
     for start in range(0, len(submissions), CHUNK):
-        once: dict[UUID, Submission] = {}
-        for submission in submissions[start : start + CHUNK]:
-            if once.setdefault(submission.event.id, submission) is not submission:
-                known.append(submission.event.id)
-        prepared = [_prepare(replace(s, event=stamped(s.event, origin))) for s in once.values()]
-        accepted, refused = await _accept_chunk(database, prepared, clock, seen)
+        chunk = _chunk(submissions[start : start + CHUNK], origin)
+        part = await _accept_chunk(database, chunk, clock, origin, seen, None)
         seen = None
-        new += [id_ for id_ in once if id_ in accepted]
-        outdated += [id_ for id_ in once if id_ in refused]
-        known += [id_ for id_ in once if id_ not in accepted and id_ not in refused]
-    return AcceptResult(tuple(new), tuple(known), tuple(outdated))
+        done = AcceptResult(
+            done.new + part.new,
+            done.known + part.known,
+            done.outdated + part.outdated,
+            part.seq,
+            part.at,
+        )
+    return done
 
 
 async def _accept_chunk(
     database: Database,
-    prepared: Sequence[_Prepared],
+    chunk: _Chunk,
     clock: Callable[[], Micros] | None,
+    origin: Origin,
     seen: AsSeen | None,
-) -> tuple[set[UUID], set[UUID]]:
-    """The ids accepted now, and those refused because a newer fact of their key was accepted
-    before."""
+    read: AsRead | None,
+) -> AcceptResult:
     # rounds whose COMMIT may or may not have taken place
-    attempted: list[tuple[Round, set[UUID]]] = []
+    attempted: list[tuple[Round, AcceptResult]] = []
 
-    async def attempt() -> tuple[set[UUID], set[UUID]]:
+    async def attempt() -> AcceptResult:
         async with database.transaction() as transaction:
             locked = (await lock(transaction, [INTAKE]))[INTAKE]
             raw = transaction.raw
-            for earlier, refused in attempted:
+            for earlier, result in attempted:
                 if await is_written(raw, locked.id, earlier):
-                    return {ref.id for ref in earlier.inputs}, refused
+                    return result
             if seen is not None:
                 await _refuse_changed(raw, seen)
-            known = await _known(raw, locked.id, [p.submission.event.id for p in prepared])
-            fresh = [p for p in prepared if p.submission.event.id not in known]
+            found = chunk if read is None else await _as_known_now(raw, locked, chunk, origin, read)
+            known = await _known(raw, locked.id, found.ids)
+            fresh = [p for p in found.prepared if p.submission.event.id not in known]
             fresh, refused = _without_outdated(fresh, await _versions(raw, locked.id, fresh))
             if not fresh:
-                return set(), refused
+                return _result(found, set(), refused, locked.head.seq, locked.head.at)
             round_ = _round(locked, fresh, locked.now if clock is None else clock())
-            attempted.append((round_, refused))
+            new = {ref.id for ref in round_.inputs}
+            last = round_.first_seq - 1 + len(round_.decisions)
+            attempted.append((round_, _result(found, new, refused, last, round_.at)))
             await write(
                 raw, [(locked.id, [round_])], [_event_row(p, day_of(round_.at)) for p in fresh]
             )
             await raw.execute(_FACTS, *_fact_columns(round_, fresh))
-            return {ref.id for ref in round_.inputs}, refused
+            return attempted[-1][1]
 
     return await retried(attempt)
+
+
+def _chunk(submissions: Sequence[Submission], origin: Origin) -> _Chunk:
+    once: dict[UUID, Submission] = {}
+    repeated = [s.event.id for s in submissions if once.setdefault(s.event.id, s) is not s]
+    return _Chunk(
+        [_prepare(replace(s, event=stamped(s.event, origin))) for s in once.values()], repeated
+    )
+
+
+def _result(
+    chunk: _Chunk, new: Collection[UUID], refused: Collection[UUID], seq: int, at: Micros
+) -> AcceptResult:
+    known = [id_ for id_ in chunk.ids if id_ not in new and id_ not in refused]
+    return AcceptResult(
+        tuple(id_ for id_ in chunk.ids if id_ in new),
+        (*chunk.repeated, *known),
+        tuple(id_ for id_ in chunk.ids if id_ in refused),
+        seq,
+        at,
+    )
+
+
+async def _as_known_now(
+    raw: Raw, locked: Locked, chunk: _Chunk, origin: Origin, read: AsRead
+) -> _Chunk:
+    """`chunk`, or what takes its place where facts that it depends on were accepted after it was
+    made. No query where the intake has not moved."""
+    if locked.head.seq == read.seq:
+        return chunk
+    # a stream whose time was corrected in the meantime has gone back
+    day = day_of(min(read.at, locked.head.at))
+    rows = await raw.fetch(_SINCE, locked.id, read.seq, day, _ACCEPTED)
+    told = [_accepted.decode(unpack(encoding, body)) for encoding, body in rows]
+    stale = read.stale([(one.topic, one.key) for one in told])
+    if not stale:
+        return chunk
+    return _chunk(read.again(await latest_among(raw, stale)), origin)
 
 
 async def _refuse_changed(raw: Raw, seen: AsSeen) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from wharfinger.runtime.ledger.feed import FeedFilter, FeedHead, FeedPage, FeedPlaces
     from wharfinger.runtime.ledger.freshness import Freshness, SnapshotAge
     from wharfinger.runtime.ledger.incarnations import WentBack
-    from wharfinger.runtime.ledger.intake import AcceptResult, AsSeen, Submission
+    from wharfinger.runtime.ledger.intake import AcceptResult, AsRead, AsSeen, Submission
     from wharfinger.runtime.ledger.locks import PartitionLock
     from wharfinger.runtime.ledger.partitions import Span
     from wharfinger.runtime.ledger.record_marks import Mark
@@ -154,11 +154,12 @@ class Ledger:
         submissions: Sequence[Submission],
         origin: Origin | None = None,
         seen: AsSeen | None = None,
+        read: AsRead | None = None,
     ) -> AcceptResult:
         from wharfinger.runtime.ledger import intake
 
         by = self._origin if origin is None else origin
-        return await intake.accept(self._database, submissions, self._own_clock, by, seen)
+        return await intake.accept(self._database, submissions, self._own_clock, by, seen, read)
 
     async def accepted_seq(self) -> int:
         """The seq of the intake up to which facts are accepted."""
