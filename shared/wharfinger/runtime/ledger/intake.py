@@ -32,6 +32,7 @@ from wharfinger.runtime.ledger.bodies import pack, unpack
 from wharfinger.runtime.ledger.database import Database, Raw
 from wharfinger.runtime.ledger.days import DAY_US, day_of
 from wharfinger.runtime.ledger.errors import ChangedSinceError, LedgerError
+from wharfinger.runtime.ledger.fact_writers import FactWriter, require_newest
 from wharfinger.runtime.ledger.facts import TAKEN
 from wharfinger.runtime.ledger.heads import Locked, lock
 from wharfinger.runtime.ledger.retries import retried
@@ -114,13 +115,15 @@ async def accept(
     clock: Callable[[], Micros] | None = None,
     origin: Origin = AS_IT_CAME,
     seen: AsSeen | None = None,
+    writer: FactWriter | None = None,
 ) -> AcceptResult:
     """Record what is new, in order. When this returns it is durable. Transient: call again with the
     same submissions. `origin`: who hands it in, for the envelopes. Stamped by the database's clock;
     `clock`: by this one instead, for a history of another time.
 
     ChangedSinceError: what was `seen` has been changed after that, and not by this call. It is
-    looked at in the transaction that accepts the first `CHUNK` submissions."""
+    looked at in the transaction that accepts the first `CHUNK` submissions. WriterReplacedError:
+    `writer` is not the newest of its name any more."""
     if seen is not None and not submissions:
         async with database.reading(patient=True) as raw:
             await _refuse_changed(raw, seen)
@@ -133,7 +136,7 @@ async def accept(
             if once.setdefault(submission.event.id, submission) is not submission:
                 known.append(submission.event.id)
         prepared = [_prepare(replace(s, event=stamped(s.event, origin))) for s in once.values()]
-        accepted, refused = await _accept_chunk(database, prepared, clock, seen)
+        accepted, refused = await _accept_chunk(database, prepared, clock, seen, writer)
         seen = None
         new += [id_ for id_ in once if id_ in accepted]
         outdated += [id_ for id_ in once if id_ in refused]
@@ -146,6 +149,7 @@ async def _accept_chunk(
     prepared: Sequence[_Prepared],
     clock: Callable[[], Micros] | None,
     seen: AsSeen | None,
+    writer: FactWriter | None,
 ) -> tuple[set[UUID], set[UUID]]:
     """The ids accepted now, and those refused because a newer fact of their key was accepted
     before."""
@@ -159,6 +163,8 @@ async def _accept_chunk(
             for earlier, refused in attempted:
                 if await is_written(raw, locked.id, earlier):
                     return {ref.id for ref in earlier.inputs}, refused
+            if writer is not None:
+                await require_newest(raw, writer)
             if seen is not None:
                 await _refuse_changed(raw, seen)
             known = await _known(raw, locked.id, [p.submission.event.id for p in prepared])
