@@ -59,8 +59,8 @@ class Known:
     async def pods_in_facts(self) -> list[str]:
         """Uids, one for each time that the pod is in a fact."""
         facts = await self.facts()
-        known = [*facts.pods.values(), *facts.waiting.values()]
-        return [pod.uid for pods in known for pod in pods]
+        there = [pod.uid for pods in facts.pods.values() for pod in pods]
+        return there + [pod.uid for pods in facts.waiting.values() for pod in pods]
 
 
 class Collecting(Known):
