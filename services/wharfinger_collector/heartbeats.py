@@ -86,7 +86,10 @@ class FleetHeartbeats:
             [Submission(event, fact.topic.name, fact.key, fact.partition_key)]
         )
         if result.outdated:
+            # Another collector has had the name. If this one has it again, the next heartbeat must
+            # be newer than all of the other's.
             log.warning("heartbeat.outdated", collector=data.collector, epoch=self._epoch)
+            self._epoch = self._sent = 0
 
 
 async def _epoch_of(ledger: Ledger, collector: str) -> int:

@@ -27,7 +27,7 @@ from wharfinger.runtime.kube.identity import AGAIN_S_MAX, AWAY, Identity, Replac
 from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.reflector import Reflector
 from wharfinger.runtime.kube.watched import HUB_WATCHED
-from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.ledger import FactWriter, Ledger
 from wharfinger.runtime.ledger.fact_events import event_of
 from wharfinger.stages.collector.hub import ObservedHub
 from wharfinger_collector.sending import FactSender
@@ -55,7 +55,7 @@ class JoinedHub:
         joined: JoinedCluster,
         ledger: Ledger,
         clock: Callable[[], Micros],
-        epoch: int,
+        writer: FactWriter,
         known: Iterable[Fact],
         joined_names: Collection[str],
     ) -> None:
@@ -67,7 +67,7 @@ class JoinedHub:
             self.facts,
             ledger,
             clock,
-            epoch,
+            writer,
             f"{HUB_SOURCE}/{joined.name}",
             lambda: self._identity.uid,
         )
@@ -93,7 +93,7 @@ class JoinedHub:
         return self._sender.waiting
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. WriterReplacedError, in a group: as that of a member."""
         async with KubeApi(self.joined.access) as api:
             while True:
                 await self._identity.found(api)

@@ -3,8 +3,8 @@
     reflectors -> sinks -> ObservedCluster -> intake
 
 A fact is durable when the ledger has accepted it; until then it is due again. Each session of a
-collector with a cluster has an epoch of its own, so that a collector that was replaced, and does
-not know it, only has facts that are refused as outdated.
+collector with a cluster has an epoch of its own. Of a collector that was replaced, and does not
+know it, the ledger accepts nothing: its session ends.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from wharfinger.runtime.kube.identity import AGAIN_S_MAX, AGAIN_S_MIN, AWAY, Ide
 from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.reflector import Reflector
 from wharfinger.runtime.kube.watched import NODE_METRICS, WATCHED
-from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.ledger import FactWriter, Ledger
 from wharfinger.runtime.ledger.fact_events import event_of
 from wharfinger.stages.collector import ObservedCluster
 from wharfinger.stages.collector.state import FRESH, REPLACED, SECOND_US
@@ -73,16 +73,16 @@ PLACES: Mapping[Mode, Places] = {
 
 
 class Member:
-    """`joined`: how it is reached and its options. `epoch`: greater than that of every earlier
-    session. `known`: its facts in the ledger. `send_loads`: takes the loads of its nodes; None:
-    they are not asked for. `rights_review_s`: seconds between two reviews of our rights."""
+    """`joined`: how it is reached and its options. `writer`: this session, newer than every earlier
+    one. `known`: its facts in the ledger. `send_loads`: takes the loads of its nodes; None: they
+    are not asked for. `rights_review_s`: seconds between two reviews of our rights."""
 
     def __init__(
         self,
         joined: JoinedCluster,
         ledger: Ledger,
         clock: Callable[[], Micros],
-        epoch: int,
+        writer: FactWriter,
         known: Iterable[Fact],
         send_loads: SendLoads | None = None,
         rights_review_s: float = RIGHTS_REVIEW_S,
@@ -91,7 +91,7 @@ class Member:
         self.facts = ObservedCluster(_cluster_of(joined, ()), known)
         self._identity = Identity(joined.name, joined.uid, self._say_replaced)
         self._sender = FactSender(
-            joined.name, self.facts, ledger, clock, epoch, SOURCE, lambda: self._identity.uid
+            joined.name, self.facts, ledger, clock, writer, SOURCE, lambda: self._identity.uid
         )
         self._clock = clock
         self._send_loads = send_loads
@@ -138,7 +138,8 @@ class Member:
 
     async def run(self) -> None:
         """Until cancelled. When another cluster answers under the name, nothing of it is taken in,
-        until the one that was joined is back."""
+        until the one that was joined is back. WriterReplacedError, in a group: another session has
+        begun with the cluster."""
         async with KubeApi(self.joined.access) as api, asyncio.TaskGroup() as group:
             group.create_task(self._review_rights(api), name=f"{self.joined.name}-rights")
             while True:

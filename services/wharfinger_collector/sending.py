@@ -12,7 +12,7 @@ from wharfinger.domain.time import Micros
 from wharfinger.domain.value import digest
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import derived_id
-from wharfinger.runtime.ledger import Ledger, Submission, Transient
+from wharfinger.runtime.ledger import FactWriter, Ledger, Submission, Transient
 from wharfinger.stages.collector import Sighted
 from wharfinger.stages.collector.state import SECOND_US
 
@@ -34,9 +34,9 @@ class DueFacts(Protocol):
 
 
 class FactSender:
-    """`epoch`: greater than that of every earlier session, so that a collector that was replaced,
-    and does not know it, only has facts that are refused as outdated. `uid`: which server was
-    observed. `sent`, `outdated`: how many facts were new, and how many were refused."""
+    """`writer`: this session, newer than every earlier one; of a collector that was replaced, and
+    does not know it, no fact is accepted. `uid`: which server was observed. `sent`, `outdated`: how
+    many facts were new, and how many were refused."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class FactSender:
         facts: DueFacts,
         ledger: Ledger,
         clock: Callable[[], Micros],
-        epoch: int,
+        writer: FactWriter,
         source: str,
         uid: Callable[[], str],
     ) -> None:
@@ -52,7 +52,7 @@ class FactSender:
         self._facts = facts
         self._ledger = ledger
         self._clock = clock
-        self._epoch = epoch
+        self._writer = writer
         self._source = source
         self._uid = uid
         self._wake = asyncio.Event()
@@ -69,7 +69,7 @@ class FactSender:
         self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. WriterReplacedError: as `accept`."""
         while True:
             self._wake.clear()
             at = self._clock()
@@ -85,11 +85,14 @@ class FactSender:
                 pass
 
     async def accept(self, sightings: Sequence[Sighted]) -> None:
-        """Durable when this returns, or due again."""
+        """Durable when this returns, or due again. WriterReplacedError: another session has begun
+        with what is observed."""
         for start in range(0, len(sightings), ACCEPTED_AT_ONCE):
             chunk = sightings[start : start + ACCEPTED_AT_ONCE]
             try:
-                result = await self._ledger.accept([self._submission(one) for one in chunk])
+                result = await self._ledger.accept(
+                    [self._submission(one) for one in chunk], writer=self._writer
+                )
             except Transient as error:
                 log.warning("ledger.away", cluster=self._name, why=str(error))
                 self._facts.unsent(sightings[start:], self._clock())
@@ -99,7 +102,7 @@ class FactSender:
             self.outdated += len(result.outdated)
 
     def _submission(self, sighted: Sighted) -> Submission:
-        fact, version = sighted.fact, (self._epoch, sighted.version)
+        fact, version = sighted.fact, (self._writer.epoch, sighted.version)
         event = made(
             fact.data,
             id=derived_id("seen", self._uid(), fact.key, *version, digest(fact.data, 64)),

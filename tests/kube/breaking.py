@@ -33,6 +33,8 @@ class Breaking:
         self._target = server.hostname, server.port
         self._server: asyncio.Server | None = None
         self._closed = False
+        self._passing = asyncio.Event()
+        self._passing.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._port = 0
@@ -80,6 +82,13 @@ class Breaking:
     def open(self) -> None:
         self._closed = False
 
+    def hold(self) -> None:
+        """Connections stay, and nothing more arrives at either end, until `pass_on`."""
+        self._passing.clear()
+
+    def pass_on(self) -> None:
+        self._passing.set()
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._closed:
             writer.transport.abort()
@@ -91,17 +100,17 @@ class Breaking:
             return
         self._writers |= {writer, back}
         for source, target in ((reader, back), (there, writer)):
-            task = asyncio.create_task(_pump(source, target))
+            task = asyncio.create_task(self._pump(source, target))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-
-async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await source.read(1 << 16):
-            target.write(data)
-            await target.drain()
-    target.close()
+    async def _pump(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(1 << 16):
+                await self._passing.wait()
+                target.write(data)
+                await target.drain()
+        target.close()
 
 
 def compacted(member: Member) -> None:

@@ -31,14 +31,10 @@ from wharfinger_cli.facts import LatestFacts, known_facts
 from wharfinger_collector.app import CollectorService
 
 
-class Collecting:
-    """`name`: under which the cluster was joined."""
+class Known:
+    """What a ledger knows. `name`: under which the cluster was joined."""
 
-    def __init__(
-        self, service: CollectorService, context: ServiceContext, ledger: Ledger, name: str
-    ) -> None:
-        self.service = service
-        self.context = context
+    def __init__(self, ledger: Ledger, name: str) -> None:
         self.ledger = ledger
         self.name = name
 
@@ -59,6 +55,21 @@ class Collecting:
         assert all(pod.node for pod in there)
         found: list[Pod | WaitingPod] = [*there, *waiting]
         return {pod.uid: pod for pod in found}
+
+    async def pods_in_facts(self) -> list[str]:
+        """Uids, one for each time that the pod is in a fact."""
+        facts = await self.facts()
+        there = [pod.uid for pods in facts.pods.values() for pod in pods]
+        return there + [pod.uid for pods in facts.waiting.values() for pod in pods]
+
+
+class Collecting(Known):
+    def __init__(
+        self, service: CollectorService, context: ServiceContext, ledger: Ledger, name: str
+    ) -> None:
+        super().__init__(ledger, name)
+        self.service = service
+        self.context = context
 
 
 @asynccontextmanager

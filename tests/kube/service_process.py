@@ -67,6 +67,13 @@ class ServiceProcess:
             return False
         return int(self._asked(b"end\n")) == signal.SIGKILL
 
+    def freeze(self) -> None:
+        """It does nothing until it is thawed; its connections stay."""
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self._pid, signal.SIGCONT)
+
     def end(self) -> None:
         """For good."""
         self.kill()
@@ -81,6 +88,10 @@ class ServiceProcess:
         """This life was ended before it was ready."""
         if not self.ready():
             self._lives -= 1
+
+    def log(self) -> str:
+        """All that it has written, of all its lives."""
+        return self._log.read_text() if self._log.exists() else ""
 
     def words(self) -> str:
         """The end of what it has written."""

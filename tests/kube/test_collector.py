@@ -10,6 +10,7 @@ from random import Random
 from tests.kube.breaking import Breaking
 from tests.kube.collecting import (
     Collecting,
+    Known,
     assert_never_fewer,
     collecting,
     node,
@@ -36,7 +37,7 @@ def filled(member: Member, place: str, nodes: int = NODES, pods: int = PODS) -> 
     )
 
 
-async def agrees(collector: Collecting, member: Member) -> bool:
+async def agrees(collector: Known, member: Member) -> bool:
     nodes, pods = await asyncio.to_thread(lambda: (nodes_of(member), pods_of(member)))
     return await collector.nodes() == nodes and await collector.pods() == pods
 

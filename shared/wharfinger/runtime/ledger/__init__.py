@@ -28,7 +28,9 @@ if TYPE_CHECKING:
         LedgerUnavailable,
         LedgerWentBackError,
         Transient,
+        WriterReplacedError,
     )
+    from wharfinger.runtime.ledger.fact_writers import FactWriter
     from wharfinger.runtime.ledger.facts import Fact
     from wharfinger.runtime.ledger.feed import (
         FeedEntry,
@@ -62,6 +64,7 @@ __all__ = [
     "DatabaseClock",
     "DecisionQuery",
     "Fact",
+    "FactWriter",
     "FeedAppender",
     "FeedEntry",
     "FeedFilter",
@@ -87,6 +90,7 @@ __all__ = [
     "VerifyResult",
     "WentBack",
     "Withheld",
+    "WriterReplacedError",
     "audit_verify",
     "migrate",
     "wall_clock",
@@ -102,7 +106,9 @@ _OFFERED = {
         "LedgerUnavailable",
         "LedgerWentBackError",
         "Transient",
+        "WriterReplacedError",
     ),
+    "fact_writers": ("FactWriter",),
     "feed": ("FeedEntry", "FeedFilter", "FeedHead", "FeedPage", "FeedPlaces", "FeedRetiredError"),
     "feed_writer": ("FeedAppender",),
     "follower": ("SnapshotFollower",),

@@ -30,6 +30,13 @@ class ChangedSinceError(LedgerError):
         self.key = key
 
 
+class WriterReplacedError(LedgerError):
+    """Another writer of the same facts has begun since. Nothing was accepted."""
+
+    def __init__(self, name: str, epoch: int, newest: int) -> None:
+        super().__init__(f"{printable(name)}: session {epoch} was replaced by {newest}")
+
+
 class CorruptLedger(LedgerError):  # noqa: N818
     """A row does not say what the chain says it must: somebody or something has changed history."""
 

@@ -32,6 +32,7 @@ from wharfinger.runtime.ledger.bodies import pack, unpack
 from wharfinger.runtime.ledger.database import Database, Raw
 from wharfinger.runtime.ledger.days import DAY_US, day_of
 from wharfinger.runtime.ledger.errors import ChangedSinceError, LedgerError
+from wharfinger.runtime.ledger.fact_writers import FactWriter, require_newest
 from wharfinger.runtime.ledger.facts import TAKEN, Fact, latest_among
 from wharfinger.runtime.ledger.heads import Locked, lock
 from wharfinger.runtime.ledger.retries import retried
@@ -156,6 +157,7 @@ async def accept(
     origin: Origin = AS_IT_CAME,
     seen: AsSeen | None = None,
     read: AsRead | None = None,
+    writer: FactWriter | None = None,
 ) -> AcceptResult:
     """Record what is new, in order. When this returns it is durable. Transient: call again with the
     same submissions. `origin`: who hands it in, for the envelopes. Stamped by the database's clock;
@@ -163,17 +165,19 @@ async def accept(
     again where facts that they depend on were accepted in the meantime; at most `CHUNK`.
 
     ChangedSinceError: what was `seen` has been changed after that, and not by this call. It is
-    looked at in the transaction that accepts the first `CHUNK` submissions."""
+    looked at in the transaction that accepts the first `CHUNK` submissions. WriterReplacedError:
+    `writer` is not the newest of its name any more."""
     if read is not None:
         assert len(submissions) <= CHUNK, "what is made again is accepted in one round"
-        return await _accept_chunk(database, _chunk(submissions, origin), clock, origin, seen, read)
+        chunk = _chunk(submissions, origin)
+        return await _accept_chunk(database, chunk, clock, origin, seen, read, writer)
     if seen is not None and not submissions:
         async with database.reading(patient=True) as raw:
             await _refuse_changed(raw, seen)
     done = AcceptResult((), ())
     for start in range(0, len(submissions), CHUNK):
         chunk = _chunk(submissions[start : start + CHUNK], origin)
-        part = await _accept_chunk(database, chunk, clock, origin, seen, None)
+        part = await _accept_chunk(database, chunk, clock, origin, seen, None, writer)
         seen = None
         done = AcceptResult(
             done.new + part.new,
@@ -192,6 +196,7 @@ async def _accept_chunk(
     origin: Origin,
     seen: AsSeen | None,
     read: AsRead | None,
+    writer: FactWriter | None,
 ) -> AcceptResult:
     # rounds whose COMMIT may or may not have taken place
     attempted: list[tuple[Round, AcceptResult]] = []
@@ -203,6 +208,8 @@ async def _accept_chunk(
             for earlier, result in attempted:
                 if await is_written(raw, locked.id, earlier):
                     return result
+            if writer is not None:
+                await require_newest(raw, writer)
             if seen is not None:
                 await _refuse_changed(raw, seen)
             found = chunk if read is None else await _as_known_now(raw, locked, chunk, origin, read)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from wharfinger.events.decisions import TimeCorrection
     from wharfinger.runtime.ledger.cursors import Cursor, Withheld
     from wharfinger.runtime.ledger.exogenous import ExogenousRound
+    from wharfinger.runtime.ledger.fact_writers import FactWriter
     from wharfinger.runtime.ledger.feed import FeedFilter, FeedHead, FeedPage, FeedPlaces
     from wharfinger.runtime.ledger.freshness import Freshness, SnapshotAge
     from wharfinger.runtime.ledger.incarnations import WentBack
@@ -155,11 +156,20 @@ class Ledger:
         origin: Origin | None = None,
         seen: AsSeen | None = None,
         read: AsRead | None = None,
+        writer: FactWriter | None = None,
     ) -> AcceptResult:
         from wharfinger.runtime.ledger import intake
 
         by = self._origin if origin is None else origin
-        return await intake.accept(self._database, submissions, self._own_clock, by, seen, read)
+        return await intake.accept(
+            self._database, submissions, self._own_clock, by, seen, read, writer
+        )
+
+    async def begin_writer(self, name: str, at_least: int) -> FactWriter:
+        """As `fact_writers.begin`."""
+        from wharfinger.runtime.ledger import fact_writers
+
+        return await retried(lambda: fact_writers.begin(self._database, name, at_least))
 
     async def accepted_seq(self) -> int:
         """The seq of the intake up to which facts are accepted."""

@@ -102,6 +102,7 @@ ROLES: tuple[DatabaseRole, ...] = (
             "snapshot": (INSERT,),
             "snapshot_section": (INSERT, DELETE),
             "incarnation": _INCARNATION,
+            "fact_writer": (INSERT, _update("epoch")),
         },
     ),
     DatabaseRole(

@@ -170,6 +170,14 @@ def _facts(name: str) -> Table:
 fact = _facts("fact")
 horizon_fact = _facts("horizon_fact")
 
+fact_writer = Table(
+    "fact_writer",
+    metadata,
+    # Which session of several writers of the same facts is the newest: see `fact_writers`.
+    Column("name", _Name, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+)
+
 retirement = Table(
     "retirement",
     metadata,
