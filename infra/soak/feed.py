@@ -38,7 +38,7 @@ import psutil
 from benchmarks.plane import PlaneUnderTest, a_plane
 from infra.soak.feed_process import Member, Share
 from tests.chaos.campaign import BACKENDS, Load, persistently, pid_of
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, eventually
 from tests.planes import kill, settled
 from tests.storing_receiver import came_again
 from tests.subscribers import ALL_WAYS, Difference, Row, Subscriber, api_port, difference, rows_for
@@ -248,6 +248,7 @@ class Soak:
         measuring = asyncio.create_task(meter.run())
         try:
             readers.start()
+            await self._begun(readers, members)
             await self._killed_under_load(readers)
             print("feed-soak: no more load and no more kills", flush=True)
             await asyncio.to_thread(settled, self.plane)
@@ -325,6 +326,15 @@ class Soak:
 
     def _api(self) -> str:
         return f"http://127.0.0.1:{api_port(self.plane.data_dir)}"
+
+    async def _begun(self, readers: Readers, members: Sequence[Member]) -> None:
+        """Every subscriber has read something: a new cursor wants a plane that is there."""
+
+        def begun() -> bool:
+            readers.check()
+            return all(_rows(self._path(one)) for one in members)
+
+        await eventually(lambda: asyncio.to_thread(begun), lambda: "not all subscribers have begun")
 
     async def _killed_under_load(self, readers: Readers) -> None:
         """The load is divided: one share for each kill, and one more. A kill comes into the middle
