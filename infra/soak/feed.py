@@ -68,7 +68,7 @@ class SoakError(Exception):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What is run. `kills`: of each of `VICTIMS`. `processes`: of the subscribers."""
+    """What is run. `kills`: of each of `victims`. `processes`: of the subscribers."""
 
     decisions: int
     subscribers: int
@@ -78,6 +78,7 @@ class Wanted(msgspec.Struct, frozen=True):
     life_s: float
     cut: float
     bindings: int
+    victims: Sequence[str] = VICTIMS
 
 
 @dataclass(slots=True)
@@ -340,7 +341,7 @@ class Soak:
         """The load is divided: one share for each kill, and one more. A kill comes into the middle
         of its share, and the next one when the share has been decided."""
         random = Random(f"kills {self.wanted.seed}")
-        victims = [name for name in VICTIMS for _ in range(self.wanted.kills)]
+        victims = [name for name in self.wanted.victims for _ in range(self.wanted.kills)]
         random.shuffle(victims)
         load = Load(Random(f"load {self.wanted.seed}"))
         for number, victim in enumerate(victims, 1):
@@ -475,12 +476,18 @@ async def soak(plane: PlaneUnderTest, wanted: Wanted) -> Found:
     return found
 
 
+_ALL = f"what is killed; without it all of {', '.join(VICTIMS)}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make feed-soak", description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--decisions", type=_positive, default=2000, help="at least so many")
     parser.add_argument("--subscribers", type=_positive, default=20, help="of all ways in turns")
-    parser.add_argument("--kills", type=_count, default=2, help=f"of each of {', '.join(VICTIMS)}")
+    parser.add_argument("--kills", type=_count, default=2, help="of each of the victims")
+    parser.add_argument(
+        "--victims", nargs="+", choices=VICTIMS, default=VICTIMS, metavar="NAME", help=_ALL
+    )
     parser.add_argument("--processes", type=_positive, default=4, help="that subscribers share")
     parser.add_argument(
         "--life-s", type=float, default=60.0, help="a subscriber is ended after at most so long"
