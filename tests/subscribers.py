@@ -369,10 +369,10 @@ async def living(found: Subscribers) -> AsyncIterator[Subscribers]:
 async def whole_feed(url: str, secret: str) -> list[Event]:
     """All decisions in order of position, as the API gives them now."""
     found: list[Event] = []
-    async with AsyncClient(url, secret) as client:
+    async with AsyncClient(url, secret, timeout_s=PATIENCE_S) as client:
         position = 0
         while True:
-            page = await client(api.events_after(EventFilter(), str(position), limit=5000))
+            page = await client(api.events_after(EventFilter(), str(position), limit=500))
             found += page.events
             if not page.events:
                 return found

@@ -49,7 +49,7 @@ from wharfinger.runtime.backends import plain_database_url
 from wharfinger.runtime.children import EACH
 from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.ledger.tokens import make_token
-from wharfinger_client import AsyncClient, Event, api
+from wharfinger_client import AsyncClient, Event, WharfingerError, api
 
 ROOT = Path(__file__).resolve().parents[2]
 READERS = "subscribers"
@@ -144,9 +144,9 @@ class Meter:
 
     def look(self) -> None:
         now: Counter[str] = Counter()
-        mine = [(READERS, one.pid) for one in self.readers]
-        others = [(part, process.pid) for part, process in self.plane.processes()]
-        for part, pid in mine + [one for one in others if one[1] not in dict(map(reversed, mine))]:
+        found = [(READERS, one.pid) for one in self.readers]
+        found += [(part, process.pid) for part, process in self.plane.processes()]
+        for part, pid in found:
             with suppress(psutil.Error):
                 process = psutil.Process(pid)
                 times = process.cpu_times()
@@ -498,7 +498,7 @@ def main() -> int:
     try:
         with a_plane() as plane:
             return 1 if asyncio.run(soak(plane, wanted)).broken else 0
-    except (SoakError, AssertionError, RuntimeError) as error:
+    except (SoakError, WharfingerError, AssertionError, RuntimeError) as error:
         print(f"feed-soak: seed {wanted.seed}: {error}", file=sys.stderr)
         return 2
 

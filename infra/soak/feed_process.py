@@ -56,7 +56,8 @@ async def run(share: Share) -> None:
             bootstrap = str(json.loads((data_dir / "plane.json").read_text())["bootstrap"])
         return bootstrap
 
-    subscribers, receivers = [], []
+    subscribers: list[Subscriber] = []
+    receivers: list[StoringReceiver] = []
     for one in share.members:
         path, random = one.database(directory), Random(f"{share.seed}/{one.number}")
         if one.way == "webhook":

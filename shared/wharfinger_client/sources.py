@@ -320,7 +320,9 @@ class Kafka:
         waiting, same = set(known), True
         while waiting and same:
             again = await self._consumer.getmany(*waiting, timeout_ms=1000, max_records=1)
-            same = bool(again)
+            if not again:  # it comes late, or the partition ends before it now
+                ends = await self._consumer.end_offsets(list(waiting))
+                same = all(e > self._offsets[f"{p.partition}{LAST}"] for p, e in ends.items())
             for partition, (record,) in again.items():
                 number = str(partition.partition)
                 if (
