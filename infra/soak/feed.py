@@ -24,7 +24,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -143,7 +143,7 @@ class Meter:
             await asyncio.sleep(SAMPLE_S)
 
     def look(self) -> None:
-        now: Counter[str] = Counter()
+        now: dict[str, float] = defaultdict(float)
         found = [(READERS, one.pid) for one in self.readers]
         found += [(part, process.pid) for part, process in self.plane.processes()]
         for part, pid in found:
@@ -156,7 +156,7 @@ class Meter:
             self.memory_mb = dict(now)
 
     def processor_s(self) -> dict[str, float]:
-        found: Counter[str] = Counter()
+        found: dict[str, float] = defaultdict(float)
         for (part, *_), seconds in self._used.items():
             found[part] += seconds
         return dict(found)

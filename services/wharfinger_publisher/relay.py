@@ -302,7 +302,9 @@ class Relay:
         are left for later that may come behind a row that was not read."""
         # what has a position through here was committed before the rows are read
         through = (await self._ledger.feed_head()).position
-        waiting = await self._ledger.rows_after(self._cursors, self._settings.rows_max)
+        waiting: Sequence[LedgerRow] = await self._ledger.rows_after(
+            self._cursors, self._settings.rows_max
+        )
         self._oldest_at = min((row.at for row in waiting), default=None)
         full = len(waiting) == self._settings.rows_max
         if full:
