@@ -401,7 +401,12 @@ class Kafka:
         if self._topic not in topics:
             await self.close()
             raise _NoTopicError(f"{self._bootstrap} has no topic {self._topic}")
-        return sorted(consumer.partitions_for_topic(self._topic))
+        partitions = consumer.partitions_for_topic(self._topic)
+        if not partitions:  # it is being made
+            from aiokafka.errors import LeaderNotAvailableError
+
+            raise LeaderNotAvailableError(self._topic)
+        return sorted(partitions)
 
     def _whole(self, partition: int, record: Any) -> Event | None:
         """None: it is a part, and others are still to come. ConsumerError: not an event."""
