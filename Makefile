@@ -60,7 +60,7 @@ lock: setup ## Pin the dependencies of pyproject.toml anew (UPGRADE=1 takes newe
 
 # --- running --------------------------------------------------------------------------------------------------------
 
-.PHONY: demo demo-soak up down
+.PHONY: demo demo-soak feed-soak up down
 demo: setup ## A whole plane from start to stop: schedule a fleet, fail over, explain, audit, replay
 	@$(BIN)/wharfinger demo
 
@@ -73,6 +73,9 @@ RUNS := 10
 
 demo-soak: setup ## The demo RUNS times from a fresh copy of the sources, beside a load on every core
 	@$(BIN)/python infra/soak/demo.py --runs $(RUNS) $(ARGS)
+
+feed-soak: setup ## Subscribers of every way while each process is killed, compared with the feed (SEED=3 ARGS="--decisions 50000 --subscribers 100 --kills 20")
+	@$(BIN)/python -m infra.soak.feed $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 up: setup ## Start a plane on this machine, in the background, state in .wharfinger
 	@$(BIN)/wharfinger up --detach

@@ -7,7 +7,8 @@ import asyncio
 import json
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from wharfinger_client import (
     Consumer,
     Event,
     EventFilter,
+    Kafka,
     Pull,
     SqliteCursors,
     Sse,
@@ -30,6 +32,10 @@ from wharfinger_client import (
 from wharfinger_client.sources import Source
 
 HTTP_WAYS = ("sse", "pull", "ndjson", "http-turns", "filtered")
+ALL_WAYS = (*HTTP_WAYS, "kafka", "turns", "webhook")
+"""`turns`: pull, server-sent events and Kafka one after the other, with the same cursor."""
+BY_KEY = ("kafka", "turns", "webhook")
+"""What these get is in order for each subject, not over all of them."""
 FILTER = EventFilter(types=["schedule.decided"])
 LIFE_S = 4.0
 """A subscriber lives for at most so long before it is killed."""
@@ -39,17 +45,74 @@ CUT_BYTES = 40_000
 """After so many bytes of the answer at most."""
 
 
+TABLE = "create table if not exists own (position integer, id text, subject text)"
+"""Of the subscriber's own database: one row for each event, as often as it was taken."""
+
+
 class Row(NamedTuple):
     position: int
     id: str
+    subject: str
+
+    def __str__(self) -> str:
+        return f"position {self.position}, id {self.id}, about {self.subject}"
+
+
+class Difference(NamedTuple):
+    """Of one subscriber. `gaps`: events that it has not. `repeated`: rows that it has once more.
+    `foreign`: rows that are no events for it. `disordered`: rows that came before an earlier one.
+    `first`: the first of them, in words; empty where there is none."""
+
+    gaps: int
+    repeated: int
+    foreign: int
+    disordered: int
+    first: str
+
+
+def difference(way: str, stored: Sequence[Row], expected: Sequence[Row]) -> Difference:
+    """Between what a subscriber of that way has written, in that order, and what it had to."""
+    times, wanted = Counter(stored), set(expected)
+    gaps = [row for row in expected if row not in times]
+    repeated = [row for row, count in times.items() if count > 1]
+    foreign = [row for row in times if row not in wanted]
+    disordered = list(_disordered(way, list(times)))  # a repetition is counted as one
+    ordered = sorted(
+        [(row.position, "missing", row) for row in gaps]
+        + [(row.position, "repeated", row) for row in repeated]
+        + [(row.position, "not in the feed", row) for row in foreign]
+        + [(row.position, "out of order", row) for row in disordered]
+    )
+    first = f"{ordered[0][1]}: {ordered[0][2]}" if ordered else ""
+    again = sum(times[row] - 1 for row in repeated)
+    return Difference(len(gaps), again, len(foreign), len(disordered), first)
+
+
+def _disordered(way: str, rows: Sequence[Row]) -> Iterator[Row]:
+    last: dict[str, int] = {}
+    for row in rows:
+        key = row.subject if way in BY_KEY else ""
+        if row.position < last.get(key, 0):
+            yield row
+        last[key] = max(row.position, last.get(key, 0))
+
+
+def api_port(data_dir: Path) -> int | None:
+    """Of the API that runs, or that ran last."""
+    try:
+        return int(json.loads((data_dir / "run" / "api.json").read_text())["http_port"])
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None  # it is on its way up
 
 
 class CuttingProxy:
     """Passes connections on to the port that `port` names then. Some are cut in the middle."""
 
-    def __init__(self, random: Random, port: Callable[[], int | None]) -> None:
+    def __init__(self, random: Random, port: Callable[[], int | None], share: float = CUT) -> None:
+        """`share`: of connections that are cut."""
         self._random = random
         self._port = port
+        self._share = share
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
         self.cut = 0
@@ -82,7 +145,7 @@ class CuttingProxy:
             if port is None:
                 return
             answers, there = await asyncio.open_connection("127.0.0.1", port)
-            cut = self._random.random() < CUT
+            cut = self._random.random() < self._share
             left = self._random.randrange(CUT_BYTES) if cut else sys.maxsize
             ways = {
                 asyncio.ensure_future(_copy(reader, there, sys.maxsize)),
@@ -132,22 +195,25 @@ class Subscriber:
     def stored(self) -> list[Row]:
         """In the order in which they were written."""
         with sqlite3.connect(self.path) as own:
-            found = own.execute("select position, id from own order by rowid").fetchall()
+            found = own.execute("select position, id, subject from own order by rowid").fetchall()
         return [Row(*row) for row in found]
 
 
 @dataclass(slots=True)
 class Subscribers:
-    """All of them, at the HTTP API at `url`."""
+    """All of them, at the HTTP API at `url`. `bootstrap`: of the broker now. `life_s`: one is
+    killed after at most so long."""
 
     url: str
     all: Sequence[Subscriber]
+    bootstrap: Callable[[], str] = lambda: ""
+    life_s: float = LIFE_S
     _running: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def until_read(self, events: Sequence[Event]) -> None:
         """Everyone has as many rows as there are events for them. What ended one is raised."""
 
-        wanted = [(one, len(_for(one, events))) for one in self.all]
+        wanted = [(one, len(rows_for(one, events))) for one in self.all]
 
         def read() -> bool:
             for task in self._running:
@@ -157,15 +223,18 @@ class Subscribers:
 
         await eventually(read, lambda: [(one.way, one.rows, count) for one, count in wanted])
 
+    async def ended(self) -> None:
+        """Returns never: what ended one of them is raised."""
+        for task in asyncio.as_completed(self._running):
+            await task
+
     def differences(self, events: Sequence[Event]) -> list[str]:
         """One line for each subscriber that has not every event once, in order."""
         found: list[str] = []
         for one in self.all:
-            expected, stored = _for(one, events), one.stored()
-            if stored != expected:
-                gaps, more = set(expected) - set(stored), len(stored) - len(set(stored))
-                said = f"{len(gaps)} missing, {more} twice, {len(stored)} of {len(expected)}"
-                found.append(f"{one.way} {one.path.name}: {said}")
+            seen = difference(one.way, one.stored(), rows_for(one, events))
+            if seen.first:
+                found.append(f"{one.way} {one.path.name}: {seen}")
         return found
 
     async def run(self, one: Subscriber) -> None:
@@ -174,7 +243,7 @@ class Subscribers:
             way = _way(one)
             one.lives += 1
             life = asyncio.ensure_future(self._life(one, way))
-            seconds = one.random.uniform(0.2, LIFE_S)
+            seconds = one.random.uniform(0.2, self.life_s)
             try:
                 await asyncio.wait({life}, timeout=seconds)
                 if life.done():
@@ -187,7 +256,9 @@ class Subscribers:
         cursors = SqliteCursors(str(one.path))
         own = cursors.connection
         try:
-            own.execute("create table if not exists own (position integer, id text)")
+            # a process is killed, not the machine: what was committed is the kernel's
+            own.execute("pragma synchronous = off")
+            own.execute(TABLE)
             if way == "ndjson":
                 await self._lines(one, own)
             else:
@@ -204,12 +275,19 @@ class Subscribers:
                 async for batch in consumer:
                     async with batch.transaction() as tx:
                         for event in batch.events:
-                            tx.execute("insert into own values (?, ?)", (event.position, event.id))
+                            row = (event.position, event.id, event.subject)
+                            tx.execute("insert into own values (?, ?, ?)", row)
                             await asyncio.sleep(0)  # it may be killed here
                     one.rows += len(batch.events)
 
     def _source(self, way: str, client: AsyncClient) -> Source:
-        return Sse(client) if way == "sse" else Pull(client, 5.0)
+        match way:
+            case "sse":
+                return Sse(client)
+            case "kafka":
+                return Kafka(self.bootstrap())
+            case _:
+                return Pull(client, 5.0)
 
     async def _lines(self, one: Subscriber, own: sqlite3.Connection) -> None:
         """Without the client: the position moves in the transaction of what was read."""
@@ -231,12 +309,15 @@ class Subscribers:
         self, one: Subscriber, own: sqlite3.Connection, answer: httpx.Response
     ) -> None:
         async for line in answer.aiter_lines():
+            if not line:
+                continue  # nothing has happened for a while
             event: dict[str, Any] = json.loads(line)
             if "position" not in event:
                 continue
             position = int(event["position"])
             own.execute("begin immediate")
-            own.execute("insert into own values (?, ?)", (position, event["id"]))
+            row = (position, event["id"], event.get("subject", ""))
+            own.execute("insert into own values (?, ?, ?)", row)
             await asyncio.sleep(0)
             own.execute("insert into place values (?)", (position,))
             own.execute("commit")
@@ -247,14 +328,17 @@ def _way(one: Subscriber) -> str:
     match one.way:
         case "http-turns":
             return ("pull", "sse")[one.lives % 2]
+        case "turns":
+            return ("pull", "kafka", "sse")[one.lives % 3]
         case "filtered":
             return "sse"
         case way:
             return way
 
 
-def _for(one: Subscriber, events: Sequence[Event]) -> list[Row]:
-    return [Row(e.position, e.id) for e in events if one.wanted.takes(e)]
+def rows_for(one: Subscriber, events: Sequence[Event]) -> list[Row]:
+    """What it must have of the whole feed."""
+    return [Row(e.position, e.id, e.subject) for e in events if one.wanted.takes(e)]
 
 
 @asynccontextmanager
@@ -266,8 +350,14 @@ async def subscribed(
         Subscriber(ways[n % len(ways)], directory / f"{n}.db", secret, Random(f"{seed}/{n}"))
         for n, secret in enumerate(secrets)
     ]
-    found = Subscribers(url, everyone)
-    found._running += [asyncio.ensure_future(found.run(one)) for one in everyone]
+    async with living(Subscribers(url, everyone)) as found:
+        yield found
+
+
+@asynccontextmanager
+async def living(found: Subscribers) -> AsyncIterator[Subscribers]:
+    """They live while the context is open."""
+    found._running += [asyncio.ensure_future(found.run(one)) for one in found.all]
     try:
         yield found
     finally:
@@ -279,10 +369,10 @@ async def subscribed(
 async def whole_feed(url: str, secret: str) -> list[Event]:
     """All decisions in order of position, as the API gives them now."""
     found: list[Event] = []
-    async with AsyncClient(url, secret) as client:
+    async with AsyncClient(url, secret, timeout_s=PATIENCE_S) as client:
         position = 0
         while True:
-            page = await client(api.events_after(EventFilter(), str(position), limit=5000))
+            page = await client(api.events_after(EventFilter(), str(position), limit=500))
             found += page.events
             if not page.events:
                 return found

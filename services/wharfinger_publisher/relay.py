@@ -24,6 +24,7 @@ their retention. Neither costs more when the history is longer.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -274,10 +275,7 @@ class Relay:
         await self._settle()
         if not self._rows:
             await self._try_withheld()
-            waiting = await self._ledger.rows_after(self._cursors, self._settings.rows_max)
-            self._oldest_at = min((row.at for row in waiting), default=None)
-            rows, places = await self._with_places(waiting)
-            self._unnumbered = len(rows) < len(waiting)
+            rows, places = await self._next_rows()
             if not rows:
                 return 0
             await self._note({row.stream: row.seq for row in rows})
@@ -295,6 +293,55 @@ class Relay:
         if self._skip and not await self.lag():
             self._skip.clear()
         return len(done)
+
+    async def _next_rows(self) -> tuple[Sequence[LedgerRow], FeedPlaces]:
+        """The next rows in order of position, so that records with one key are in the order of the
+        feed, whatever streams they are of.
+
+        Rows are read in order of time, some at a time, and positions are given meanwhile. So those
+        are left for later that may come behind a row that was not read."""
+        # what has a position through here was committed before the rows are read
+        through = (await self._ledger.feed_head()).position
+        waiting: Sequence[LedgerRow] = await self._ledger.rows_after(
+            self._cursors, self._settings.rows_max
+        )
+        self._oldest_at = min((row.at for row in waiting), default=None)
+        full = len(waiting) == self._settings.rows_max
+        if full:
+            read = {row.stream: row.seq for row in waiting}
+            left = await self._ledger.feed_next({**self._cursors, **read})
+            through = min(through, left[1] - 1) if left else through
+        rows, places = await self._through(through, waiting)
+        if full and not rows:  # times and positions differ by more than was read
+            waiting, through = await self._rows_of_the_next_stream()
+            rows, places = await self._through(through, waiting)
+        self._unnumbered = len(rows) < len(waiting)
+        return rows, places
+
+    async def _rows_of_the_next_stream(self) -> tuple[Sequence[LedgerRow], int]:
+        """Rows of the stream that has the next position, and the position through which only they
+        come."""
+        first = await self._ledger.feed_next(self._cursors)
+        if first is None:
+            return (), 0
+        stream = first[0]
+        ends = {head.stream: head.seq for head in await self._ledger.heads()}
+        found = await self._ledger.rows_after(
+            {**ends, stream: self._cursors.get(stream, 0)}, self._settings.rows_max
+        )
+        beyond = await self._ledger.feed_next({**self._cursors, stream: ends[stream]})
+        through = beyond[1] - 1 if beyond else sys.maxsize
+        return [row for row in found if row.stream == stream], through
+
+    async def _through(
+        self, position: int, waiting: Sequence[LedgerRow]
+    ) -> tuple[Sequence[LedgerRow], FeedPlaces]:
+        """Those through that position, in order of it."""
+        numbered, places = await self._with_places(waiting)
+        found = [(places.of(row.stream, row.seq), row) for row in numbered]
+        placed = [(place[0], row) for place, row in found if place and place[0] <= position]
+        placed.sort(key=lambda one: one[0])
+        return [row for _, row in placed], places
 
     async def _with_places(
         self, rows: Sequence[LedgerRow]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import httpx
 
@@ -34,6 +35,12 @@ STALE_AFTER = 1000
 """Offsets after which an event is given up whose last part has not come."""
 
 PART = "io.wharfinger.event.part.v1"
+LAST = ".last"
+DIGEST = ".digest"
+"""Behind the number of a partition, among the offsets of a cursor: the offset of the record that
+was read last, and a digest of it."""
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +218,14 @@ class Sse(_OverHttp):
 class Kafka:
     """Records of `wharfinger.decisions`, from all partitions. Its own offsets are not used: they
     are with the cursor. `settings`: more for aiokafka, as for TLS. The filter may have types,
-    namespaces, bindings and streams."""
+    namespaces, bindings and streams.
+
+    A topic that was made again, or that lost its end, has other records at the offsets of the
+    cursor, and some of them were not read. So the record that was read last of a partition is
+    remembered by its offset and a digest of its timestamp and value. After more was fetched, it is
+    read once more. Where it is not the same, the partition is read from its beginning, and what was
+    taken already is passed over by its position. Example: 800 records were read, the broker lost
+    all and was filled again with 1,000 in another order; all 1,000 are read, and 200 are given."""
 
     def __init__(
         self, bootstrap: str, topic: str = "wharfinger.decisions", **settings: Any
@@ -223,30 +237,46 @@ class Kafka:
         self._wanted = EventFilter()
         self._offsets: dict[str, int] = {}
         self._parts: dict[tuple[int, str], _Parts] = {}
+        self._failed = 0
 
     async def begin(self, start: str, wanted: EventFilter) -> Cursor:
         """ValueError: Kafka knows no positions; begin over HTTP, then change to Kafka."""
         if start not in ("earliest", "latest"):
             raise ValueError(f"start: expected earliest or latest with Kafka, got {start!r}")
-        consumer = await self._connected()
-        partitions = consumer.assignment()
-        find = consumer.beginning_offsets if start == "earliest" else consumer.end_offsets
-        found = await find(list(partitions))
-        offsets = {str(p.partition): offset for p, offset in found.items()}
+
+        async def found() -> Mapping[Any, int]:
+            consumer = await self._connected()
+            find = consumer.beginning_offsets if start == "earliest" else consumer.end_offsets
+            offsets: Mapping[Any, int] = await find(list(consumer.assignment()))
+            return offsets
+
+        offsets = {str(p.partition): offset for p, offset in (await self._patiently(found)).items()}
         return Cursor(0, wanted.digest(), offsets=offsets)
 
     async def open(self, cursor: Cursor, wanted: EventFilter) -> None:
         wanted.takes(Event(0, "", "", "", "", "", None, {}))  # ValueError: it asks for too much
         self._wanted = wanted
+        self._offsets = dict(cursor.offsets)
+        begun = bool(cursor.offsets) or cursor.position > 0  # there was a plane
+        await self._patiently(self._seek, known=begun)
+
+    async def _seek(self) -> None:
+        """Every partition to where its cursor stands. GapError: what is there was removed."""
         consumer = await self._connected()
         self._parts.clear()
-        earliest = await consumer.beginning_offsets(list(consumer.assignment()))
-        self._offsets = {}
-        for partition, first in earliest.items():
+        begun = bool(self._offsets)
+        partitions = list(consumer.assignment())
+        ends = await consumer.end_offsets(partitions)
+        for partition, first in (await consumer.beginning_offsets(partitions)).items():
             number = str(partition.partition)
-            known = cursor.offsets.get(number)
-            if known is None and cursor.offsets:
-                known = first  # a partition that was added
+            known = self._offsets.get(number)
+            if known is not None and known > ends[partition]:
+                self._forget(number)  # it is another one, or lost its end
+                known = None
+            if known is None and begun:
+                known = first  # that, or a partition that was added
+            if self._offsets.get(number + LAST, first) < first:
+                self._forget(number)  # what was read last is removed: it tells nothing any more
             if known is not None and known < first:
                 raise GapError(
                     f"{self._topic}: records of partition {number} from offset {known} on were "
@@ -258,16 +288,82 @@ class Kafka:
 
     async def next(self, limit: int) -> Delivered:
         """Records of at most `limit`; none where a second passed without any."""
-        found = await self._consumer.getmany(timeout_ms=1000, max_records=limit)
+
+        async def fetched() -> Mapping[Any, Sequence[Any]]:
+            if self._consumer is None:
+                await self._seek()
+            came: Mapping[Any, Sequence[Any]] = await self._consumer.getmany(
+                timeout_ms=1000, max_records=limit
+            )
+            return came if await self._still_there(came) else {}
+
+        found = await self._patiently(fetched, known=True)
         events: list[Event] = []
         for partition, records in found.items():
             for record in records:
                 event = self._whole(partition.partition, record)
                 if event is not None and self._wanted.takes(event):
                     events.append(event)
-            number = str(partition.partition)
-            self._offsets[number] = self._read_through(partition.partition, records[-1].offset) + 1
+            number, last = str(partition.partition), records[-1]
+            self._offsets[number] = self._read_through(partition.partition, last.offset) + 1
+            self._offsets[number + LAST] = last.offset
+            self._offsets[number + DIGEST] = _digest(last)
         return Delivered(events, None, dict(self._offsets))
+
+    async def _still_there(self, came: Mapping[Any, Sequence[Any]]) -> bool:
+        """Whether the partitions of these records are the ones that were read before. False: that
+        is not so or not known, and all are sought again, those that are others from their
+        beginning."""
+        known = [partition for partition in came if f"{partition.partition}{LAST}" in self._offsets]
+        for partition in known:
+            self._consumer.seek(partition, self._offsets[f"{partition.partition}{LAST}"])
+        waiting, same = set(known), True
+        while waiting and same:
+            again = await self._consumer.getmany(*waiting, timeout_ms=1000, max_records=1)
+            if not again:  # it comes late, or the partition ends before it now
+                ends = await self._consumer.end_offsets(list(waiting))
+                same = all(e > self._offsets[f"{p.partition}{LAST}"] for p, e in ends.items())
+            for partition, (record,) in again.items():
+                number = str(partition.partition)
+                if (
+                    record.offset != self._offsets[number + LAST]
+                    or _digest(record) != self._offsets[number + DIGEST]
+                ):
+                    self._forget(number)
+                    same = False
+            waiting -= again.keys()
+        if not same:
+            await self.close()
+            return False
+        for partition in known:
+            self._consumer.seek(partition, came[partition][-1].offset + 1)
+        return True
+
+    def _forget(self, number: str) -> None:
+        """Where that partition was read to, and by what it is known."""
+        for key in (number, number + LAST, number + DIGEST):
+            self._offsets.pop(key, None)
+
+    async def _patiently(
+        self, call: Callable[[], Awaitable[_Found]], *, known: bool = False
+    ) -> _Found:
+        """Its result. While the broker is away it is called again over a new connection; also while
+        the topic is away, where it is `known` to have been there."""
+        # needed for this source only
+        from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+
+        while True:
+            try:
+                found = await call()
+                self._failed = 0
+                return found
+            except (_NoTopicError, KafkaError) as error:
+                passes = known if isinstance(error, _NoTopicError) else _passes(error)
+                if not passes and not isinstance(error, OffsetOutOfRangeError):
+                    raise
+                await self.close()
+            self._failed += 1
+            await asyncio.sleep(PATIENT.wait_s(min(self._failed, 10)))
 
     def _read_through(self, partition: int, offset: int) -> int:
         """Up to where all events are whole: an event whose last part is to come is read again."""
@@ -277,9 +373,9 @@ class Kafka:
         return min([offset, *(p.offset - 1 for k, p in self._parts.items() if k[0] == partition)])
 
     async def close(self) -> None:
-        if self._consumer is not None:
-            await self._consumer.stop()
-            self._consumer = None
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.stop()
 
     async def _connected(self) -> Any:
         if self._consumer is None:
@@ -291,10 +387,11 @@ class Kafka:
                 bootstrap_servers=self._bootstrap,
                 group_id=None,
                 enable_auto_commit=False,
+                auto_offset_reset="none",
                 **self._settings,
             )
+            self._consumer = consumer  # `close` stops it, also where it did not start
             await consumer.start()
-            self._consumer = consumer
             partitions = await self._partitions(consumer)
             consumer.assign([aiokafka.TopicPartition(self._topic, number) for number in partitions])
         return self._consumer
@@ -303,8 +400,13 @@ class Kafka:
         topics = await consumer.topics()
         if self._topic not in topics:
             await self.close()
-            raise ConsumerError(f"{self._bootstrap} has no topic {self._topic}")
-        return sorted(consumer.partitions_for_topic(self._topic))
+            raise _NoTopicError(f"{self._bootstrap} has no topic {self._topic}")
+        partitions = consumer.partitions_for_topic(self._topic)
+        if not partitions:  # it is being made
+            from aiokafka.errors import LeaderNotAvailableError
+
+            raise LeaderNotAvailableError(self._topic)
+        return sorted(partitions)
 
     def _whole(self, partition: int, record: Any) -> Event | None:
         """None: it is a part, and others are still to come. ConsumerError: not an event."""
@@ -336,6 +438,22 @@ class Kafka:
             return None
         del self._parts[key]
         return b"".join(held.payloads)
+
+
+class _NoTopicError(ConsumerError):
+    """The broker has no topic of that name."""
+
+
+def _passes(error: Any) -> bool:
+    """Whether a failure of aiokafka is waited for. A request that had no answer in time is one."""
+    from aiokafka.errors import KafkaTimeoutError, RequestTimedOutError
+
+    return bool(error.retriable) or isinstance(error, KafkaTimeoutError | RequestTimedOutError)
+
+
+def _digest(record: Any) -> int:
+    digest = hashlib.sha256(f"{record.timestamp} ".encode() + (record.value or b"")).digest()
+    return int.from_bytes(digest[:6], "big")
 
 
 @dataclass(slots=True)

@@ -232,17 +232,7 @@ class Campaign:
 
     async def _pid(self, victim: str) -> int:
         """Once it runs: after a fault before it may be on its way up."""
-        found: list[int] = []
-
-        def look() -> bool:
-            for part, process in self.plane.processes():
-                with suppress(psutil.Error):
-                    if _is(victim, part, process):
-                        found.append(process.pid)
-            return bool(found)
-
-        await eventually(lambda: asyncio.to_thread(look), lambda: victim)
-        return found[0]
+        return await pid_of(self.plane, victim)
 
     async def _until_published(self, probe: Accepted) -> None:
         connection = await asyncpg.connect(plain_database_url(self.url))
@@ -305,6 +295,21 @@ select exists (
         and c.incarnation = (select max(incarnation) from cursor where consumer = 'publisher')
 )
 """
+
+
+async def pid_of(plane: PlaneUnderTest, victim: str) -> int:
+    """Of a service or a backend, once it runs."""
+    found: list[int] = []
+
+    def look() -> bool:
+        for part, process in plane.processes():
+            with suppress(psutil.Error):
+                if _is(victim, part, process):
+                    found.append(process.pid)
+        return bool(found)
+
+    await eventually(lambda: asyncio.to_thread(look), lambda: victim)
+    return found[0]
 
 
 def _is(victim: str, part: str, process: psutil.Process) -> bool:

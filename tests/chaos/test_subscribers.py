@@ -4,7 +4,6 @@ has every decision once in its own database."""
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from random import Random
 
@@ -13,7 +12,7 @@ from tests.api import api_process
 from tests.backends import fresh_database
 from tests.integration.test_api import SHOP, lived
 from tests.integration.test_api_events import numbered
-from tests.subscribers import HTTP_WAYS, CuttingProxy, subscribed, whole_feed
+from tests.subscribers import HTTP_WAYS, CuttingProxy, api_port, subscribed, whole_feed
 from tests.told_plane import a_binding
 
 from wharfinger.events.streams import INTAKE
@@ -24,14 +23,6 @@ from wharfinger.runtime.ledger.tokens import make_token
 pytestmark = [pytest.mark.integration, pytest.mark.chaos]
 
 SEED = 11
-
-
-def port_of(data_dir: Path) -> int | None:
-    """Of the API that runs, or that ran last."""
-    try:
-        return int(json.loads((data_dir / "run" / "api.json").read_text())["http_port"])
-    except (FileNotFoundError, json.JSONDecodeError):
-        return None  # it is on its way up
 
 
 async def tokens(database: Database, count: int) -> list[str]:
@@ -54,7 +45,7 @@ async def test_nothing_is_missing_and_nothing_twice_over_a_killed_api(
         secrets = await tokens(plane.ledger.database, len(HTTP_WAYS))
         process = await asyncio.to_thread(api_process, url, tmp_path)
         try:
-            proxy = CuttingProxy(Random(SEED), lambda: port_of(tmp_path))
+            proxy = CuttingProxy(Random(SEED), lambda: api_port(tmp_path))
             async with proxy, subscribed(proxy.url, tmp_path, secrets, HTTP_WAYS, SEED) as all_:
                 for kill in range(kills + 1):
                     for turn in range(turns):
@@ -66,7 +57,7 @@ async def test_nothing_is_missing_and_nothing_twice_over_a_killed_api(
                         process.kill()
                         process.wait()
                         process = await asyncio.to_thread(api_process, url, tmp_path)
-                direct = f"http://127.0.0.1:{port_of(tmp_path)}"
+                direct = f"http://127.0.0.1:{api_port(tmp_path)}"
                 feed = await whole_feed(direct, secrets[0])
                 await all_.until_read(feed)
         finally:

@@ -7,6 +7,7 @@ topic once."""
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter as Counted
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,10 +24,12 @@ from wharfinger.events.streams import BINDINGS, DECISIONS
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, Mark, Submission, Transient, wall_clock
 from wharfinger.runtime.ledger.days import DAY_US
+from wharfinger.runtime.ledger.feed_writer import FeedAppender
 from wharfinger.runtime.producer import Producer
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.topics import partition_for
 from wharfinger_publisher.app import PublisherService
+from wharfinger_publisher.relay import RelaySettings
 
 pytestmark = pytest.mark.integration
 
@@ -130,6 +133,34 @@ async def test_what_is_committed_is_published_once_in_order(context: ServiceCont
     rows = [row async for row in context.ledger.decisions(DecisionQuery(stream="fleet/"))]
     for key, ids in by_key.items():
         assert ids == [str(row.id) for row in rows if row.subject.encode() == key]
+
+
+@pytest.mark.parametrize("rows_max", [2000, 7, 1])
+async def test_what_streams_decide_about_one_subject_is_on_the_topic_in_order_of_position(
+    context: ServiceContext, rows_max: int
+) -> None:
+    """The clocks of the streams differ, so their decisions have positions in another order than
+    their times. Example: `fleet/0` decides at 12:00 and then `fleet/1`, whose clock says 11:59."""
+    ledger, now = context.ledger, wall_clock()
+    await ledger.ensure_streams(["fleet/0", "fleet/1"])
+    heads = await ledger.raise_epoch(["fleet/0", "fleet/1"])
+    writers = [Writer(heads[stream]) for stream in ("fleet/0", "fleet/1")]
+    appender = FeedAppender(ledger.database)
+    await appender.begin()
+    for turn in range(10):
+        for number, writer in enumerate(writers):
+            names = [withdrawn(100 * turn + 10 * number + n, f"binding-{n}") for n in range(3)]
+            at = now + turn * 1_000_000 - number * 60_000_000
+            await ledger.commit([writer.step(names, at)], writer.events)
+            await appender.append()
+    async with running(PublisherService(context, RelaySettings(rows_max=rows_max))):
+        await assert_each_once(context)
+    positions: dict[bytes | None, list[int]] = {}
+    for record in await standing_on(context, DECISIONS):
+        event = json.loads(record.value or b"")
+        positions.setdefault(record.key, []).append(int(event["position"]))
+    assert {len(found) for found in positions.values()} == {20}
+    assert positions == {key: sorted(found) for key, found in positions.items()}
 
 
 async def test_a_crash_between_sending_and_the_cursor_doubles_nothing(

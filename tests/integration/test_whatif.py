@@ -25,7 +25,7 @@ from wharfinger.events.streams import INTAKE, TOPICS
 from wharfinger.history.changes import changes_of
 from wharfinger.history.propose import SOURCE, propose
 from wharfinger.history.whatif import what_if
-from wharfinger.runtime.ledger import AcceptResult, AsSeen, Ledger, Submission
+from wharfinger.runtime.ledger import AcceptResult, Ledger, Submission
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -213,7 +213,7 @@ async def propose_and_die(database_url: str, after: int) -> None:
     whole = ledger.accept
 
     async def some(
-        submissions: Sequence[Submission], origin: Origin | None = None, seen: AsSeen | None = None
+        submissions: Sequence[Submission], origin: Origin | None = None, *_: object, **__: object
     ) -> AcceptResult:
         await whole(submissions[:after], origin)
         raise KeyboardInterrupt

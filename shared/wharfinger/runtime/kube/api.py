@@ -158,9 +158,9 @@ class KubeApi:
         async with self.answer(
             method, path, parameters, body=body, content_type=content_type, total_s=REQUEST_S_MAX
         ) as response:
-            return await self.body(response)
+            return await self.body_of(response)
 
-    async def body(self, response: aiohttp.ClientResponse) -> bytes:
+    async def body_of(self, response: aiohttp.ClientResponse) -> bytes:
         """All of it. UnreachableError: it broke off, or is longer than `ANSWER_BYTES_MAX`."""
         parts, size = [], 0
         try:

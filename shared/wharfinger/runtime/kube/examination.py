@@ -107,7 +107,7 @@ async def _version(api: KubeApi) -> tuple[str, float | None]:
     before = time.time()
     async with api.answer("GET", "/version", total_s=30.0) as response:
         after = time.time()
-        header, body = response.headers.get("Date", ""), await api.body(response)
+        header, body = response.headers.get("Date", ""), await api.body_of(response)
     version = api.decoded(body, _ServerVersion, "/version").git_version
     try:
         there = parsedate_to_datetime(header).timestamp() + 0.5

@@ -67,6 +67,20 @@ join feed f on f.stream = s.id and f.first_seq > w.low - $4 and f.first_seq <= w
 order by f.first_position
 """
 
+# The run that has seq + 1 begins at most RUN_MAX before it.
+_NEXT = """
+select s.name, f.first_position + greatest(0, coalesce(w.seq, 0) + 1 - f.first_seq)
+from stream s left join unnest($1::text[], $2::bigint[]) as w(name, seq) on w.name = s.name
+cross join lateral (
+    select r.first_position, r.first_seq from feed r
+    where r.stream = s.id and r.first_seq > coalesce(w.seq, 0) + 1 - $3
+        and r.first_seq + r.count > coalesce(w.seq, 0) + 1
+    order by r.first_seq limit 1
+) f
+where s.seq > coalesce(w.seq, 0)
+order by 2 limit 1
+"""
+
 # The first decision that was made at that time or later; all before it are earlier or were made at
 # the same moment.
 _AT = """
@@ -245,6 +259,14 @@ async def places(database: Database, rows: Iterable[LedgerRow]) -> FeedPlaces:
             ):
                 found.setdefault(stream, []).append((first, count, position, correlations))
     return FeedPlaces(found)
+
+
+async def next_place(database: Database, seqs: Mapping[str, int]) -> tuple[str, int] | None:
+    """Stream and position of the first decision in the feed that is beyond `seqs` (stream -> seq; a
+    stream that is not there counts from its start). None: there is none."""
+    async with database.reading() as raw:
+        found = await raw.fetchrow(_NEXT, list(seqs.keys()), list(seqs.values()), RUN_MAX)
+    return None if found is None else (str(found[0]), int(found[1]))
 
 
 async def news(database: Database, wakeup: asyncio.Event) -> None:

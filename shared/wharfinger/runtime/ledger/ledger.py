@@ -314,6 +314,11 @@ class Ledger:
 
         return await feed.places(self._database, rows)
 
+    async def feed_next(self, seqs: Mapping[str, int]) -> tuple[str, int] | None:
+        from wharfinger.runtime.ledger import feed
+
+        return await feed.next_place(self._database, seqs)
+
     async def feed_news(self, wakeup: asyncio.Event) -> None:
         from wharfinger.runtime.ledger import feed
 

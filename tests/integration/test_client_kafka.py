@@ -1,0 +1,182 @@
+"""The client's cursor over Kafka, while the broker is killed and its topic is filled again in
+another order: nothing is missing, and nothing is there twice."""
+
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from tests.patience import in_patience
+from tests.planes import kill
+
+from wharfinger.runtime.embedded_broker import EmbeddedBroker
+from wharfinger_client import Consumer, ConsumerError, Kafka, SqliteCursors
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "wharfinger.decisions"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    found = EmbeddedBroker(tmp_path, die_with_parent=True)
+    found.start()
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+def record(position: int) -> bytes:
+    return json.dumps(
+        {
+            "specversion": "1.0",
+            "id": f"id-{position}",
+            "source": "/wharfinger/fleet/0",
+            "type": "io.wharfinger.schedule.decided.v1",
+            "subject": f"shop/web-{position % 3}",
+            "time": "2026-01-01T00:00:00Z",
+            "position": str(position),
+        }
+    ).encode()
+
+
+async def made(broker: EmbeddedBroker) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(TOPIC, 2, 1)])
+    finally:
+        await admin.close()
+
+
+async def filled(broker: EmbeddedBroker, positions: Sequence[int]) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
+    await producer.start()
+    try:
+        for position in positions:
+            await producer.send_and_wait(TOPIC, record(position), partition=position % 2)
+    finally:
+        await producer.stop()
+
+
+async def killed(broker: EmbeddedBroker) -> None:
+    """And another one listens at the same address, without any record."""
+    address = broker.bootstrap
+    assert broker.pid is not None
+    await asyncio.to_thread(kill, broker.pid)
+    await asyncio.to_thread(broker.start)
+    assert broker.bootstrap == address
+
+
+def rows(path: Path) -> list[int]:
+    with sqlite3.connect(path) as own:
+        return [row[0] for row in own.execute("select position from own order by rowid")]
+
+
+async def take(consumer: Consumer[sqlite3.Connection], path: Path, count: int) -> None:
+    """Until there are so many rows."""
+
+    async def taking() -> None:
+        while len(rows(path)) < count:
+            batch = await anext(consumer)
+            async with batch.transaction() as tx:
+                for event in batch.events:
+                    tx.execute("insert into own values (?)", (event.position,))
+
+    await in_patience(taking())
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "own.db"
+    with sqlite3.connect(path) as made:
+        made.execute("create table own (position integer)")
+    return path
+
+
+def reading(broker: EmbeddedBroker, cursors: SqliteCursors) -> Consumer[sqlite3.Connection]:
+    return Consumer(cursors, Kafka(broker.bootstrap), "billing", lease_s=0.3, batch_max=7)
+
+
+OTHER_ORDER = [*range(21, 31), *range(1, 21)]
+"""What was not read stands where something else was read."""
+
+
+@pytest.mark.parametrize("refilled", [OTHER_ORDER, [*OTHER_ORDER, *range(31, 61)]])
+async def test_a_topic_that_was_lost_and_filled_again_is_read_whole(
+    broker: EmbeddedBroker, own: Path, refilled: Sequence[int]
+) -> None:
+    await made(broker)
+    await filled(broker, range(1, 21))
+    cursors = SqliteCursors(str(own))
+    async with reading(broker, cursors) as consumer:
+        await take(consumer, own, 20)
+    await killed(broker)
+    await made(broker)
+    await filled(broker, refilled)
+    async with reading(broker, cursors) as consumer:
+        await take(consumer, own, len(refilled))
+    cursors.close()
+    assert sorted(rows(own)) == sorted(refilled)
+
+
+async def test_a_reader_that_stays_open_reads_it_whole_too(
+    broker: EmbeddedBroker, own: Path
+) -> None:
+    await made(broker)
+    await filled(broker, range(1, 21))
+    cursors = SqliteCursors(str(own))
+    async with reading(broker, cursors) as consumer:
+        await take(consumer, own, 20)
+        taking = asyncio.create_task(take(consumer, own, 60))
+        await killed(broker)
+        await made(broker)
+        await filled(broker, [*OTHER_ORDER, *range(31, 61)])
+        await taking
+    cursors.close()
+    assert sorted(rows(own)) == list(range(1, 61))
+
+
+@pytest.mark.parametrize("begun", ["from kafka", "over http"])
+async def test_a_broker_that_is_away_and_a_topic_that_is_not_made_yet_are_waited_for(
+    broker: EmbeddedBroker, own: Path, begun: str
+) -> None:
+    await made(broker)
+    await filled(broker, range(1, 21))
+    cursors = SqliteCursors(str(own))
+    async with reading(broker, cursors) as consumer:
+        await take(consumer, own, 20)
+    with sqlite3.connect(own) as changed:  # as where all of it came over HTTP
+        if begun == "over http":
+            changed.execute("update wharfinger_cursor set position = 20, offsets = '{}'")
+    assert broker.pid is not None
+    await asyncio.to_thread(kill, broker.pid)
+    async with reading(broker, cursors) as consumer:
+        taking = asyncio.create_task(take(consumer, own, 25))
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(broker.start)
+        await asyncio.sleep(0.5)
+        assert not taking.done()
+        await made(broker)
+        await filled(broker, range(1, 26))
+        await taking
+    cursors.close()
+    assert sorted(rows(own)) == list(range(1, 26))
+
+
+async def test_a_topic_that_was_never_there_is_an_error(broker: EmbeddedBroker, own: Path) -> None:
+    cursors = SqliteCursors(str(own))
+    async with reading(broker, cursors) as consumer:
+        with pytest.raises(ConsumerError, match=r"has no topic wharfinger\.decisions"):
+            await anext(consumer)
+    cursors.close()
