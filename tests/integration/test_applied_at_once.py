@@ -232,6 +232,7 @@ class Interrupted(Ledger):
         origin: object = None,
         seen: AsSeen | None = None,
         read: AsRead | None = None,
+        writer: object = None,
     ) -> AcceptResult:
         if (work := self.between.pop(self.chunks, None)) is not None:
             await work()
@@ -452,6 +453,7 @@ class Gated(Ledger):
         origin: object = None,
         seen: AsSeen | None = None,
         read: AsRead | None = None,
+        writer: object = None,
     ) -> AcceptResult:
         await self.gates.hold(self.who)
         return await super().accept(submissions, None, seen, read)
