@@ -27,6 +27,10 @@ ALLOWED = {
     ): "writes when it began; the test asserts pauses to be at least so long",
     ("planes.py", "monotonic"): "how long nothing has moved; a busy machine makes it wait longer",
     ("chaos/campaign.py", "monotonic"): "how long a plane takes to recover is printed only",
+    (
+        "chaos/endurance.py",
+        "monotonic",
+    ): "how long the load goes on; what grows in that time is told",
     ("cli_plane.py", "monotonic"): "how long nothing has moved",
     ("transcripts.py", "monotonic"): "how long nothing has moved",
     ("integration/ledgers/record.py", "monotonic"): "how long nothing has moved",

@@ -9,16 +9,24 @@ from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
 
 
+SIZE = 8192
+BYTES_MAX = 8 * 2**20
+"""Of encoded events. Decoded they take some five times as much; a message to a cluster may have
+hundreds of assignments."""
+
+
 class Decoded:
     """Events decoded lately in this process, by place: services that share a process share the work
     of decoding.
 
-    `size` 0 keeps none. Oldest out first; an event that is asked for again after that is decoded
-    again.
+    At most `size` events with `bytes_max` bytes of encoded events are kept; `size` 0 keeps none.
+    Oldest out first; an event that is asked for again after that is decoded again.
     """
 
-    def __init__(self, size: int = 8192) -> None:
+    def __init__(self, size: int = SIZE, bytes_max: int = BYTES_MAX) -> None:
         self._size = size
+        self._bytes_max = bytes_max
+        self._bytes = 0
         self._events: dict[tuple[str, int, int], Event[Value]] = {}
 
     def known(self, topic: str, partition: int, offset: int, body: bytes) -> Event[Value] | None:
@@ -39,7 +47,12 @@ class Decoded:
             return known
         event = decode(body)
         if self._size:
-            if len(self._events) >= self._size:
-                del self._events[next(iter(self._events))]
-            self._events[topic, partition, offset] = event
+            self._keep((topic, partition, offset), event)
         return event
+
+    def _keep(self, place: tuple[str, int, int], event: Event[Value]) -> None:
+        replaced = self._events.pop(place, None)
+        self._bytes += len(event.body) - (len(replaced.body) if replaced else 0)
+        self._events[place] = event
+        while len(self._events) > self._size or self._bytes > self._bytes_max:
+            self._bytes -= len(self._events.pop(next(iter(self._events))).body)
