@@ -296,7 +296,7 @@ class Relay:
 
     async def _next_rows(self) -> tuple[Sequence[LedgerRow], FeedPlaces]:
         """The next rows in order of position, so that records with one key are in the order of the
-        feed, whatever streams they are of.
+        feed, also those of several streams.
 
         Rows are read in order of time, some at a time, and positions are given meanwhile. So those
         are left for later that may come behind a row that was not read."""

@@ -30,7 +30,7 @@ ALLOWED = {
     (
         "chaos/endurance.py",
         "monotonic",
-    ): "how long the load goes on; what grows in that time is told",
+    ): "how long the load goes on; what grows in that time is printed",
     ("chaos/endurance.py", "timeout"): "how often it looks while the load goes on",
     ("kube/test_cut_connections.py", "monotonic"): "how long connections are cut",
     ("kube/test_facts.py", "monotonic"): "how long the first facts take is printed only",
