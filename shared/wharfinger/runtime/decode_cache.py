@@ -8,7 +8,6 @@ from collections.abc import Callable
 from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
 
-
 SIZE = 8192
 BYTES_MAX = 8 * 2**20
 """Of encoded events. Decoded they take some five times as much; a message to a cluster may have
