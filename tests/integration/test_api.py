@@ -21,6 +21,7 @@ from fastapi.routing import APIRoute
 from tests.api import ApiUnderTest, Client, in_a_thread, serving
 from tests.backends import fresh_database, in_a_loop
 from tests.openapi import FROZEN
+from tests.patience import PATIENCE_S
 from tests.scenarios.fleet_plane import DYNAMIC
 from tests.told_plane import ToldPlane, a_binding, a_cluster, a_policy, nodes
 
@@ -672,11 +673,20 @@ def served(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield server, token_file
 
 
+PROGRAM = f"""
+from wharfinger_cli import completion
+from wharfinger_cli.__main__ import program
+completion.WITHIN_S = {PATIENCE_S}
+program()
+"""
+"""A person gets no names where they take long; here they are waited for."""
+
+
 def completed(typed: str, **environment: str) -> tuple[list[str], str]:
     """What a shell is given for the last word of the line; and what would be in its way."""
     words = f"wharfinger {typed}"
     done = subprocess.run(
-        [sys.executable, "-c", "from wharfinger_cli.__main__ import program; program()"],
+        [sys.executable, "-c", PROGRAM],
         env={
             **{k: v for k, v in os.environ.items() if not k.startswith("WHARFINGER_")},
             "PYTHONPATH": os.pathsep.join(sys.path),
