@@ -9,14 +9,16 @@ import asyncio
 import os
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+import pytest
 from tests.kube.altering import Altering
 from tests.kube.breaking import Breaking
 from tests.kube.collecting import Known, assert_never_fewer, collecting, nodes_of, pod
 from tests.kube.member import Member, namespace
-from tests.kube.test_broken_watches import rights
+from tests.kube.test_broken_watches import ROLE, rights
 from tests.kube.test_collector import NODES, agrees, changed, filled, objects, objects_agree
 from tests.patience import eventually
 
@@ -60,6 +62,16 @@ async def changes_until(member: Member, chance: Random, end: float) -> int:
     return done
 
 
+@pytest.fixture
+def allowed(member: Member) -> Iterator[None]:
+    """The user `collector` may read everything, and nothing any more afterwards: tests of rights
+    use the same cluster."""
+    member.apply(*rights())
+    yield
+    member.kubectl("delete", "clusterrole,clusterrolebinding", ROLE)
+
+
+@pytest.mark.usefixtures("allowed")
 async def test_facts_are_right_after_connections_were_cut_at_random(
     member: Member, backend: Backend, ledger: Ledger, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -67,7 +79,7 @@ async def test_facts_are_right_after_connections_were_cut_at_random(
     stay = (pod(HOME, name, f"{HOME}-n{i}") for i, name in enumerate(STAYS))
     # Not in the same namespace: the quota would refuse the new pods.
     await asyncio.to_thread(member.apply, namespace(BESIDE), *objects(BESIDE))
-    await asyncio.to_thread(member.apply, *stay, *rights())
+    await asyncio.to_thread(member.apply, *stay)
     nodes = set(nodes_of(member))
     async with (
         Altering(member, "collector") as proxy,
