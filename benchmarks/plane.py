@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,13 +57,15 @@ class PlaneUnderTest:
         found: dict[str, Any] = json.loads((self.data_dir / "plane.json").read_text())
         return found
 
-    def memory_mb(self) -> dict[str, float]:
-        """Proportional set size by part, MB: memory that several processes share is counted
-        once."""
+    def memory_mb(
+        self, named: Callable[[str, psutil.Process], str] = lambda part, _: part
+    ) -> dict[str, float]:
+        """Proportional set size by part, MB: memory that several processes share is counted once.
+        `named`: under which name a process of a part is counted."""
         parts: dict[str, float] = {}
-        for name, process in self.processes():
+        for part, process in self.processes():
             try:
-                pss = process.memory_full_info().pss / 1e6
+                name, pss = named(part, process), process.memory_full_info().pss / 1e6
             except psutil.Error:
                 continue
             parts[name] = parts.get(name, 0.0) + pss

@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -49,6 +48,7 @@ from wharfinger.runtime.backends import plain_database_url
 from wharfinger.runtime.children import EACH
 from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.ledger.tokens import make_token
+from wharfinger.runtime.processes import free_port
 from wharfinger_client import AsyncClient, Event, WharfingerError, api
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -457,12 +457,6 @@ def _rows(path: Path) -> int:
         return 0  # it has not begun
     finally:
         own.close()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 async def soak(plane: PlaneUnderTest, wanted: Wanted) -> Found:

@@ -79,14 +79,6 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
             )
         return found
 
-    def in_scope(request: Request, of: Webhook) -> Webhook:
-        """Problem: its maker comes with a smaller grant than it was made with."""
-        principal: Principal = request.state.principal
-        if not _covers(principal, of):
-            wanted = ", ".join(sorted(set(of.filter.namespaces) - {""})) or "all namespaces"
-            raise Problem("forbidden", f"webhook {of.id}: needs a grant for {wanted}")
-        return of
-
     async def met(principal: Principal, of: Webhook) -> Webhook:
         """As it is after its maker, if that is who asks, was seen again: also where the groups it
         comes with now are too few to see it."""
@@ -104,7 +96,7 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
             raise Problem("precondition-required", "If-Match: expected the ETag that was seen")
         if given != _etag(found):
             raise _stale(found)
-        return found if remove else in_scope(request, found)
+        return found if remove else _in_scope(request.state.principal, found)
 
     async def shown(of: Webhook, secret: str | None = None, status: int = 200) -> Response:
         body = await _plain(api.past.present, of)
@@ -220,7 +212,8 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
     async def redeliver(request: Request, webhook: UUID, body: RedeliveryWanted) -> Response:
         """Deliver again: dead letters, or everything beyond a position. The receiver knows
         repetitions by `webhook-id`."""
-        found = in_scope(request, await known(request, webhook, write=True))
+        found = await known(request, webhook, write=True)
+        _in_scope(request.state.principal, found)
         wanted = [body.after is not None, body.dead, body.sequence is not None]
         if sum(wanted) != 1:
             raise Problem("invalid", "expected one of after, dead and sequence")
@@ -251,7 +244,7 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
         """What was sent, is waiting, or was given up; the newest first. Kept for 30 days."""
         asked = await known(request, webhook)
         if not _reads_all(request.state.principal):
-            in_scope(request, asked)
+            _in_scope(request.state.principal, asked)
         found = await webhooks.deliveries(
             api.past.present, webhook, state, int(after or 0), limit + 1
         )
@@ -287,6 +280,14 @@ def _covers(principal: Principal, of: Webhook) -> bool:
     return principal.everywhere or (
         bool(namespaces) and set(namespaces) - {""} <= principal.namespaces
     )
+
+
+def _in_scope(principal: Principal, of: Webhook) -> Webhook:
+    """Problem: its maker comes with a smaller grant than it was made with."""
+    if not _covers(principal, of):
+        wanted = ", ".join(sorted(set(of.filter.namespaces) - {""})) or "all namespaces"
+        raise Problem("forbidden", f"webhook {of.id}: needs a grant for {wanted}")
+    return of
 
 
 def _token_of(authorization: str) -> bytes:

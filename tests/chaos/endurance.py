@@ -22,7 +22,6 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
@@ -36,6 +35,7 @@ from wharfinger.runtime.backends import plain_database_url
 
 GROWTH_MIB_MAX = 1.0
 """A minute, of all services and the supervisor."""
+MINUTES_MIN = 2.0
 WARM_UP = 1 / 3
 """Share of the time in which caches fill."""
 BACKENDS = ("broker", "postgres")
@@ -70,23 +70,17 @@ def growth(readings: Sequence[Reading], part: str) -> float:
     return statistics.linear_regression(minutes, [r.memory.get(part, 0.0) for r in late]).slope
 
 
-def memory_mib(plane: PlaneUnderTest) -> dict[str, float]:
-    """Proportional set size of each service and of each other part."""
-    found: dict[str, float] = {}
-    for part, process in plane.processes():
-        with suppress(psutil.Error):
-            if part == "services":
-                service = _SERVICE.search(" ".join(process.cmdline()))
-                part = service.group(1) if service else part
-            found[part] = found.get(part, 0.0) + process.memory_full_info().pss / 2**20
-    return found
+def service_of(part: str, process: psutil.Process) -> str:
+    """Each service by its own name, and each other part."""
+    service = _SERVICE.search(" ".join(process.cmdline())) if part == "services" else None
+    return service.group(1) if service else part
 
 
 _SERVICE = re.compile(r"\bwharfinger_(?!cli\b)(\w+)")
 
 
 async def read(plane: PlaneUnderTest, minute: float, events: int) -> Reading:
-    memory = await asyncio.to_thread(memory_mib, plane)
+    memory = await asyncio.to_thread(plane.memory_mb, service_of)
     status = await asyncio.to_thread(plane.json, "status")
     connection = await asyncpg.connect(plain_database_url(str(plane.plane()["database_url"])))
     try:
@@ -96,7 +90,7 @@ async def read(plane: PlaneUnderTest, minute: float, events: int) -> Reading:
     return Reading(
         minute,
         events,
-        memory,
+        {name: mb * 1e6 / 2**20 for name, mb in memory.items()},
         sum(service["lag"] or 0 for service in status["services"].values()),
         {row["name"]: row["bytes"] for row in rows},
     )
@@ -161,6 +155,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--rate", type=float, default=50.0, help="events a second")
     asked = parser.parse_args()
+    if asked.minutes < MINUTES_MIN:
+        parser.error(f"--minutes: expected at least {MINUTES_MIN:g}: a slope needs two readings")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the plane is stopped too
     with a_plane() as plane:
         broken = asyncio.run(endure(plane, asked.seed, asked.minutes, asked.rate))

@@ -218,13 +218,11 @@ async def test_the_same_twice_at_once_is_one_change(
     assert await plane.ledger.accepted_seq() == 2
 
 
-class Interrupted(Ledger):
-    """Something takes place in front of its n-th acceptance (from 0)."""
+class _Held(Ledger):
+    """`before` takes place in front of each acceptance."""
 
-    def __init__(self, ledger: Ledger, between: dict[int, Work]) -> None:
-        super().__init__(ledger.database)
-        self.between = between
-        self.chunks = 0
+    async def before(self) -> None:
+        raise NotImplementedError
 
     async def accept(
         self,
@@ -234,10 +232,22 @@ class Interrupted(Ledger):
         read: AsRead | None = None,
         writer: object = None,
     ) -> AcceptResult:
+        await self.before()
+        return await super().accept(submissions, None, seen, read)
+
+
+class Interrupted(_Held):
+    """Something takes place in front of its n-th acceptance (from 0)."""
+
+    def __init__(self, ledger: Ledger, between: dict[int, Work]) -> None:
+        super().__init__(ledger.database)
+        self.between = between
+        self.chunks = 0
+
+    async def before(self) -> None:
         if (work := self.between.pop(self.chunks, None)) is not None:
             await work()
         self.chunks += 1
-        return await super().accept(submissions, None, seen, read)
 
 
 async def applied(
@@ -442,21 +452,13 @@ async def until_all_held(gates: Gates, number: int) -> None:
         await gates.moved.wait()
 
 
-class Gated(Ledger):
+class Gated(_Held):
     def __init__(self, ledger: Ledger, gates: Gates, who: int) -> None:
         super().__init__(ledger.database)
         self.gates, self.who = gates, who
 
-    async def accept(
-        self,
-        submissions: Sequence[Submission],
-        origin: object = None,
-        seen: AsSeen | None = None,
-        read: AsRead | None = None,
-        writer: object = None,
-    ) -> AcceptResult:
+    async def before(self) -> None:
         await self.gates.hold(self.who)
-        return await super().accept(submissions, None, seen, read)
 
 
 def _told(known: LatestFacts, step: Step) -> LatestFacts:

@@ -21,7 +21,7 @@ from uuid import uuid4
 import pytest
 from msgspec import structs
 from tests.cluster_world import Harness, a_node, needs
-from tests.integration.test_prometheus import free_port, says, server, vector
+from tests.integration.test_prometheus import says, server, vector
 from tests.patience import PATIENCE_S, eventually
 
 from wharfinger.domain.node import Node, Pod
@@ -51,6 +51,7 @@ from wharfinger.events.cluster_state import NodesObserved
 from wharfinger.events.envelope import Event
 from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied
+from wharfinger.runtime.processes import free_port
 from wharfinger.stages.annotator import AnnotatorObserver, AnnotatorState, QueryFailure
 from wharfinger_annotator.prometheus import Prometheus, PrometheusSettings
 

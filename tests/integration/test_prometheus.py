@@ -7,7 +7,6 @@ import asyncio
 import gzip
 import json
 import shutil
-import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -21,6 +20,7 @@ from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from tests.patience import PATIENCE_S, eventually
 
 from wharfinger.domain.node import Node
+from wharfinger.runtime.processes import free_port
 from wharfinger.stages.annotator import PrometheusAnswer, Query, QueryFailure, Series, match
 from wharfinger_annotator.prometheus import (
     Matcher,
@@ -35,13 +35,6 @@ PROMETHEUS = shutil.which("prometheus")
 OPENSSL = shutil.which("openssl")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
 
 
 SHORT_S = 0.5

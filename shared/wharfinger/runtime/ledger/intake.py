@@ -140,7 +140,7 @@ class _Prepared:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Submissions for one round, each id once, and the ids that stood there again."""
+    """Submissions for one round, each id once, and the ids of those that were repeated."""
 
     prepared: Sequence[_Prepared]
     repeated: Sequence[UUID]

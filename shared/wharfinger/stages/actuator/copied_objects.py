@@ -13,6 +13,7 @@ from wharfinger.stages.actuator.requests import MERGE_PATCH, ApiRequest
 
 if TYPE_CHECKING:
     from wharfinger.events.rendering import Rendered
+    from wharfinger.stages.actuator.hub import HubObjects
 
 ROOTS = {
     "ConfigMap": ("v1", "/api/v1", "configmaps"),
@@ -63,6 +64,13 @@ class DecidedCopies:
     bindings: frozenset[str]
     left_out: Mapping[EffectObject, LeftOut] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
+
+    def accounts(self, there: HubObjects) -> dict[str, Rendered]:
+        """Namespace and name -> the ServiceAccounts that pods find: those that are `there`, and
+        those that shall be."""
+        kind = "ServiceAccount"
+        wanted = {key: one for (of, key), one in self.wanted.items() if of == kind}
+        return wanted | there.of(kind)
 
 
 def secrets_path(namespace: str) -> str:

@@ -39,10 +39,7 @@ class NeededObject:
 def needed_objects(copies: MemberCopies) -> list[NeededObject]:
     """By kind, namespace and name."""
     found: dict[EffectObject, NeededObject] = {}
-    wanted_accounts = {
-        key: one for (kind, key), one in copies.decided.wanted.items() if kind == "ServiceAccount"
-    }
-    accounts = wanted_accounts | copies.there.of("ServiceAccount")
+    accounts = copies.decided.accounts(copies.there)
     for (kind, key), wanted in sorted(copies.decided.wanted.items()):
         if kind not in WORKLOADS or _is_available(copies.there.of(kind).get(key), wanted):
             continue

@@ -90,10 +90,7 @@ def _needs(
 ) -> _Needs:
     """Of the workloads that are decided, and of those that are there but for the `leaving`."""
     found = _Needs({}, {})
-    wanted_accounts = {
-        key: one for (kind, key), one in decided.wanted.items() if kind == "ServiceAccount"
-    }
-    accounts = wanted_accounts | observed.of("ServiceAccount")
+    accounts = decided.accounts(observed)
     there = [
         (now, said_by(now, COPIED_FROM) == hub and not _is_rolled_out(now))
         for kind in WORKLOADS
