@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import structlog
 
@@ -79,14 +80,13 @@ class FeedLoop:
                 await self._appender.begin()
                 self.leading = True
         while not lock.lost:
+            # who commits after the look that follows sets it again
+            self.wakeup.clear()
             given = await self._appender.append()
             self.trouble = ""
             if given >= BUSY_AT:
                 await asyncio.sleep(GATHER_S)
-            elif not given:
-                try:
+            else:
+                with suppress(TimeoutError):
                     async with asyncio.timeout(POLL_S):
                         await self.wakeup.wait()
-                except TimeoutError:
-                    pass
-                self.wakeup.clear()

@@ -26,19 +26,30 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from wharfinger.events.ledger import StreamPublished
 from wharfinger.events.message_codec import UndecodableError, frame_of
 from wharfinger.events.streams import BY_NAME, DEAD_LETTERS, DECISIONS, INTAKE, LEDGER, TOPICS
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.incarnations import FIRST
 from wharfinger.runtime.broadcast import ends_of, stop_consumer
 from wharfinger.runtime.dead_letters import Letter, lay_aside
-from wharfinger.runtime.ledger import Fact, FeedPlaces, Ledger, LedgerRow, Mark, Transient, Withheld
+from wharfinger.runtime.ledger import (
+    Fact,
+    FeedPlaces,
+    Ledger,
+    LedgerRow,
+    Mark,
+    Transient,
+    UnsentRows,
+    Withheld,
+)
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.progress import Progress
 from wharfinger.runtime.sending import (
@@ -127,6 +138,7 @@ class Relay:
         self._tried_at = 0.0
         self._unsaved: set[str] = set()
         self._unnumbered = False
+        self._unread = False
         self._oldest_at: Micros | None = None
         self.progress = Progress()
         self.wakeup = asyncio.Event()
@@ -230,11 +242,14 @@ class Relay:
         pause = 0.05
         while True:
             self.at_rest = False
+            # what gets its position after the look that follows sets it again
+            self.wakeup.clear()
             try:
                 # until the ledger has answered that nothing waits, something may
                 self.progress.begin()
                 sent = await self._turn()
-                self.progress.moved(more=bool(sent))
+                more = sent >= BUSY_AT or bool(sent and self._unread) or self.wakeup.is_set()
+                self.progress.moved(more=more)
                 pause = 0.05
             except (Transient, KafkaError, OSError) as error:
                 log.warning("relay.waits", why=f"{type(error).__name__}: {error}", retry_in_s=pause)
@@ -243,18 +258,19 @@ class Relay:
                 continue
             if sent >= BUSY_AT:  # fuller envelopes are cheaper for everybody who reads them
                 await asyncio.sleep(GATHER_S)
-            elif not sent:
-                if not self._unnumbered:
-                    self.caught_up.set()
-                if self._sending.age_s > RENEW_AFTER_S:
-                    raise ProducerLostError("its id is renewed before the broker forgets it")
-                self.at_rest = not self._unnumbered
-                try:
-                    async with asyncio.timeout(self._settings.poll_s):
-                        await self.wakeup.wait()
-                except TimeoutError:
-                    pass
-                self.wakeup.clear()
+            elif not more:
+                await self._rest()
+
+    async def _rest(self) -> None:
+        """Until there is something new, and for `poll_s` at most."""
+        if not self._unnumbered:
+            self.caught_up.set()
+        if self._sending.age_s > RENEW_AFTER_S:
+            raise ProducerLostError("its id is renewed before the broker forgets it")
+        self.at_rest = not self._unnumbered
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.poll_s):
+                await self.wakeup.wait()
 
     async def lag(self) -> int:
         """Ledger rows not yet relayed."""
@@ -275,11 +291,13 @@ class Relay:
         await self._settle()
         if not self._rows:
             await self._try_withheld()
-            rows, places = await self._next_rows()
+            found = await self._next_rows()
+            rows = found.rows
             if not rows:
                 return 0
-            await self._note({row.stream: row.seq for row in rows})
-            records = self._maker.records(self._wanted(rows), places)
+            if self._timeline is not None:
+                await self._send(self._maker.timeline(_published(found, self._incarnation)))
+            records = self._maker.records(self._wanted(rows), found.places)
             self._rows = tuple(rows)
             self._waiting.add(
                 r for r in records if r.id not in self._skip and not self._is_withheld(r)
@@ -294,62 +312,41 @@ class Relay:
             self._skip.clear()
         return len(done)
 
-    async def _next_rows(self) -> tuple[Sequence[LedgerRow], FeedPlaces]:
+    async def _next_rows(self) -> UnsentRows:
         """The next rows in order of position, so that records with one key are in the order of the
         feed, also those of several streams.
 
         Rows are read in order of time, some at a time, and positions are given meanwhile. So those
         are left for later that may come behind a row that was not read."""
-        # what has a position through here was committed before the rows are read
-        through = (await self._ledger.feed_head()).position
-        waiting: Sequence[LedgerRow] = await self._ledger.rows_after(
-            self._cursors, self._settings.rows_max
-        )
+        found = await self._ledger.unsent(self._cursors, self._settings.rows_max)
+        waiting, through = found.rows, found.through
         self._oldest_at = min((row.at for row in waiting), default=None)
         full = len(waiting) == self._settings.rows_max
         if full:
             read = {row.stream: row.seq for row in waiting}
             left = await self._ledger.feed_next({**self._cursors, **read})
             through = min(through, left[1] - 1) if left else through
-        rows, places = await self._through(through, waiting)
+        rows = _through(through, found)
         if full and not rows:  # times and positions differ by more than was read
-            waiting, through = await self._rows_of_the_next_stream()
-            rows, places = await self._through(through, waiting)
-        self._unnumbered = len(rows) < len(waiting)
-        return rows, places
+            found, through = await self._rows_of_the_next_stream()
+            rows = _through(through, found)
+        self._unnumbered, self._unread = len(rows) < len(found.rows), full
+        return found._replace(rows=rows)
 
-    async def _rows_of_the_next_stream(self) -> tuple[Sequence[LedgerRow], int]:
+    async def _rows_of_the_next_stream(self) -> tuple[UnsentRows, int]:
         """Rows of the stream that has the next position, and the position through which only they
         come."""
         first = await self._ledger.feed_next(self._cursors)
         if first is None:
-            return (), 0
+            return UnsentRows((), 0, {}, FeedPlaces({})), 0
         stream = first[0]
         ends = {head.stream: head.seq for head in await self._ledger.heads()}
-        found = await self._ledger.rows_after(
+        found = await self._ledger.unsent(
             {**ends, stream: self._cursors.get(stream, 0)}, self._settings.rows_max
         )
         beyond = await self._ledger.feed_next({**self._cursors, stream: ends[stream]})
         through = beyond[1] - 1 if beyond else sys.maxsize
-        return [row for row in found if row.stream == stream], through
-
-    async def _through(
-        self, position: int, waiting: Sequence[LedgerRow]
-    ) -> tuple[Sequence[LedgerRow], FeedPlaces]:
-        """Those through that position, in order of it."""
-        numbered, places = await self._with_places(waiting)
-        found = [(places.of(row.stream, row.seq), row) for row in numbered]
-        placed = [(place[0], row) for place, row in found if place and place[0] <= position]
-        placed.sort(key=lambda one: one[0])
-        return [row for _, row in placed], places
-
-    async def _with_places(
-        self, rows: Sequence[LedgerRow]
-    ) -> tuple[Sequence[LedgerRow], FeedPlaces]:
-        """Those that have a position in the feed. The others wait for it: in each stream they are
-        the last ones."""
-        places = await self._ledger.feed_places(rows)
-        return [row for row in rows if places.has(row.stream, row.seq)], places
+        return found._replace(rows=[row for row in found.rows if row.stream == stream]), through
 
     async def _settle(self) -> None:
         """After a turn that broke off. Some of its records may stand on the topics where a batch
@@ -437,9 +434,9 @@ class Relay:
             found = await self._ledger.rows_after(
                 {**ends, what.stream: seq - 1}, self._settings.rows_max
             )
-            rows, places = await self._with_places(
-                [row for row in found if row.stream == what.stream and row.seq <= reached]
-            )
+            rows = [row for row in found if row.stream == what.stream and row.seq <= reached]
+            places = await self._ledger.feed_places(rows)
+            rows = [row for row in rows if places.has(row.stream, row.seq)]
             if not rows:
                 break
             waiting = UnacknowledgedRecords()
@@ -520,6 +517,26 @@ class Relay:
         finally:
             await stop_consumer(reader)
         return found
+
+
+def _through(position: int, found: UnsentRows) -> list[LedgerRow]:
+    """Those that have a position up to this one, in order of it. Of each stream the others are the
+    last ones."""
+    placed = [(found.places.of(row.stream, row.seq), row) for row in found.rows]
+    through = [(place[0], row) for place, row in placed if place and place[0] <= position]
+    through.sort(key=lambda one: one[0])
+    return [row for _, row in through]
+
+
+def _published(found: UnsentRows, incarnation: int) -> list[StreamPublished]:
+    """The timeline's records for when these rows have been sent."""
+    last = {row.stream: row for row in found.rows}
+    return [
+        StreamPublished(
+            row.stream, incarnation, row.round, row.seq, found.hashes[row.stream, row.round].hex()
+        )
+        for _, row in sorted(last.items())
+    ]
 
 
 def _whose(record: OutgoingRecord) -> Withheld:

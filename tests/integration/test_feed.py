@@ -153,8 +153,8 @@ class Cut(Database):
         self.executed = executed
 
     @asynccontextmanager
-    async def reading(self, *, patient: bool = False) -> AsyncIterator[Raw]:
-        async with super().reading(patient=patient) as raw:
+    async def reading(self, *, patient: bool = False, repeated: bool = False) -> AsyncIterator[Raw]:
+        async with super().reading(patient=patient, repeated=repeated) as raw:
             yield _CutRaw(raw, self)
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         FeedPage,
         FeedPlaces,
         FeedRetiredError,
+        UnsentRows,
     )
     from wharfinger.runtime.ledger.feed_writer import FeedAppender
     from wharfinger.runtime.ledger.follower import SnapshotFollower
@@ -87,6 +88,7 @@ __all__ = [
     "StoredSnapshot",
     "Submission",
     "Transient",
+    "UnsentRows",
     "VerifyResult",
     "WentBack",
     "Withheld",
@@ -109,7 +111,15 @@ _OFFERED = {
         "WriterReplacedError",
     ),
     "fact_writers": ("FactWriter",),
-    "feed": ("FeedEntry", "FeedFilter", "FeedHead", "FeedPage", "FeedPlaces", "FeedRetiredError"),
+    "feed": (
+        "FeedEntry",
+        "FeedFilter",
+        "FeedHead",
+        "FeedPage",
+        "FeedPlaces",
+        "FeedRetiredError",
+        "UnsentRows",
+    ),
     "feed_writer": ("FeedAppender",),
     "follower": ("SnapshotFollower",),
     "freshness": ("Freshness", "SnapshotAge"),

@@ -178,7 +178,8 @@ class _DatabaseAt(Database):
         """The pool is closed by its owner."""
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Any]:
+    async def _connection(self, repeated: bool = False) -> AsyncIterator[Any]:
+        # the past is read through views, whose plans are made each time
         async with self._shared._connection() as raw:
             await raw.execute("select set_config('wharfinger.cut', $1, false)", self._cut)
             yield raw

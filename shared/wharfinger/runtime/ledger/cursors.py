@@ -109,7 +109,7 @@ async def advance(
     """Record all of it together, for the streams and places named. Nothing ever goes back, so
     saying it twice is harmless."""
     streams, places = sorted(seqs), sorted(positions)
-    async with database.reading() as raw:
+    async with database.reading(repeated=True) as raw:
         await raw.execute(
             _ADVANCE,
             consumer,

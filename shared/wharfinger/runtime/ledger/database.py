@@ -10,6 +10,11 @@ without ending the server's implicit transaction; a call that fails between prep
 `BEGIN` would join it. So after any error that the server did not report itself the connection is
 closed.
 
+Most statements are planned each time: a plan kept from when a table was empty would scan it when it
+is not. For a statement over tables with a partition a day, planning takes longer than executing. So
+what every turn of a service repeats has connections of its own (`repeated`). They keep their plans,
+and these plans can only look rows up by an index.
+
 Every call has a deadline (`Deadlines`). One that runs out raises `DeadlineExceeded`, and its
 connection is closed too: the server may still be at work on it. A server that lost us gives up an
 open transaction after the same time.
@@ -20,7 +25,15 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -53,6 +66,15 @@ IDLE_S = 300.0
 _NO_HURRY = "set local idle_in_transaction_session_timeout = 0"
 """Opens a transaction whose user may take his time between two calls. It is no query: a snapshot of
 another transaction can still be taken over."""
+
+_PLANNED = {"plan_cache_mode": "force_custom_plan"}
+_REPEATED = {
+    "plan_cache_mode": "force_generic_plan",
+    # What is left is a nested loop over indexes: right for few rows, and never wrong for many.
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 11_000}
 """A peer that is gone is noticed after eleven seconds, in both directions. The last one is in
@@ -195,8 +217,8 @@ class Transaction:
 
 
 class Database:
-    """A pool of at most `pool_size` connections, and connections outside of it for those that hold
-    a lock or listen.
+    """Two pools of at most `pool_size` connections, one of them for statements that are repeated,
+    and connections outside of them for those that hold a lock or listen.
 
     `search_path`: schemas in which tables are looked up first, before those of the server's own
     setting.
@@ -216,9 +238,9 @@ class Database:
         self.deadlines = deadlines or Deadlines()
         self._application_name = application_name
         self._pool_size = pool_size
-        self._pool: Any = (
-            None  # asyncpg's, made with the first use, since it belongs to an event loop
-        )
+        # asyncpg's, by whether plans are kept; made with their first use, since they belong to an
+        # event loop
+        self._pools: dict[bool, Any] = {}
         self._identity = ""
         self._replaced = ""
 
@@ -246,17 +268,18 @@ class Database:
 
     async def close(self) -> None:
         """Connections in use are waited for `CLOSE_TIMEOUT_S`, then cut."""
-        if self._pool is not None:
-            with suppress(TimeoutError):  # by then the pool has cut them
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    await self._pool.close()
+        with suppress(TimeoutError):  # by then the pools have cut them
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await asyncio.gather(*[pool.close() for pool in self._pools.values()])
 
     @asynccontextmanager
-    async def transaction(self, *, patient: bool = False) -> AsyncIterator[Transaction]:
+    async def transaction(
+        self, *, patient: bool = False, repeated: bool = False
+    ) -> AsyncIterator[Transaction]:
         """Opens a transaction. Every error of the driver is raised as one of `errors`. `patient`:
-        its statements have the time limit of a long read, and the time between them has no
-        limit."""
-        async with self._connection() as raw, _opened(raw.transaction()):
+        its statements have the time limit of a long read, and the time between them has no limit.
+        `repeated`: as of `reading`."""
+        async with self._connection(repeated) as raw, _opened(raw.transaction()):
             if patient:
                 await raw.execute(_NO_HURRY)
             yield Transaction(self._patient(raw) if patient else raw)
@@ -273,21 +296,23 @@ class Database:
             yield Transaction(self._patient(raw))
 
     @asynccontextmanager
-    async def reading(self, *, patient: bool = False) -> AsyncIterator[Raw]:
+    async def reading(self, *, patient: bool = False, repeated: bool = False) -> AsyncIterator[Raw]:
         """The driver outside of a transaction: every statement sees what is committed when it
-        starts. `patient`: each may take as long as one of a long read."""
-        async with self._connection() as raw:
+        starts. `patient`: each may take as long as one of a long read. `repeated`: statements keep
+        their plans. Each must find its rows by an index, beginning with its parameters."""
+        async with self._connection(repeated) as raw:
             yield self._patient(raw) if patient else raw
 
     def _patient(self, raw: Raw) -> Raw:
         return Patient(raw, self.deadlines.fetch_s)
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Any]:
-        """One of the pool, closed instead of returned after an error that leaves its state
+    async def _connection(self, repeated: bool = False) -> AsyncIterator[Any]:
+        """One of a pool, closed instead of returned after an error that leaves its state
         unknown."""
         try:
-            raw = await self._acquired()
+            pool = self._pools.get(repeated) or await self._new_pool(repeated)
+            raw = await self._acquired(pool)
             try:
                 yield raw
             except BaseException as error:
@@ -298,23 +323,38 @@ class Database:
                         raw.terminate()
                 raise
             finally:
-                await self._pool.release(raw)
+                await pool.release(raw)
         except DATABASE_ERRORS as error:
             raise translate(error) from error
 
-    async def _acquired(self) -> Any:
-        if self._pool is None:
-            self._pool = asyncpg.create_pool(  # type: ignore[no-untyped-call]
-                connect=self._pooled,
-                reset=_left_as_it_is,
-                min_size=0,
-                max_size=self._pool_size,
-                max_queries=math.inf,
-                max_inactive_connection_lifetime=IDLE_S,
-            )
-            await self._pool
+    async def _new_pool(self, repeated: bool) -> Any:
+        plans = _REPEATED if repeated else _PLANNED
+
+        async def connected(_url: None, **options: Any) -> Raw:
+            """As the pool calls it: without a URL of its own, with its event loop and classes."""
+            try:
+                return await self._connect(self.deadlines.call_s, plans, **options)
+            except (TimeoutError, ValueError) as error:
+                # a deadline other than that of the wait for a free one; a wrong URL
+                raise translate(error) from error
+
+        pool: Any = asyncpg.create_pool(  # type: ignore[no-untyped-call]
+            connect=connected,
+            reset=_left_as_it_is,
+            min_size=0,
+            max_size=self._pool_size,
+            max_queries=math.inf,
+            max_inactive_connection_lifetime=IDLE_S,
+        )
+        self._pools[repeated] = pool
+        await pool
+        return pool
+
+    async def _acquired(self, pool: Any) -> Any:
         try:
-            return await self._pool.acquire(timeout=self.deadlines.call_s)
+            # not the pool's own deadline, which makes a task of each wait
+            async with asyncio.timeout(self.deadlines.call_s):
+                return await pool.acquire()
         except TimeoutError as error:
             if error.errno is not None:  # the network's own
                 raise
@@ -324,19 +364,13 @@ class Database:
         """A connection that belongs to the caller alone. `deadline_s`: of each call; None: the
         caller sets deadlines himself."""
         try:
-            return await self._connect(deadline_s)
+            return await self._connect(deadline_s, _PLANNED)
         except (*DATABASE_ERRORS, ValueError) as error:
             raise translate(error) from error
 
-    async def _pooled(self, _url: None, **options: Any) -> Raw:
-        """As the pool calls it: without a URL of its own, with its event loop and classes."""
-        try:
-            return await self._connect(self.deadlines.call_s, **options)
-        except (TimeoutError, ValueError) as error:
-            # a deadline other than that of the wait for a free one; a wrong URL
-            raise translate(error) from error
-
-    async def _connect(self, deadline_s: float | None, **options: Any) -> Raw:
+    async def _connect(
+        self, deadline_s: float | None, plans: Mapping[str, str], **options: Any
+    ) -> Raw:
         connection: Any = await asyncpg.connect(  # type: ignore[no-untyped-call]
             self._url,
             **options,
@@ -346,8 +380,7 @@ class Database:
                 "application_name": self._application_name,
                 "timezone": "UTC",
                 **({"search_path": self._search_path} if self._search_path else {}),
-                # A plan kept from when the tables were empty would scan them when they are not.
-                "plan_cache_mode": "force_custom_plan",
+                **plans,
                 "jit": "off",
                 # A server that lost us must not keep our locks until the kernel's two hours are
                 # over.

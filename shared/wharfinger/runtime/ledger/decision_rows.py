@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -120,13 +121,14 @@ ROW = (
     "d.body"
 )
 
-# The streams that have decisions beyond the cursors. Most often there are none, and this is the
-# only query. Decisions that were retired do not count.
+# The streams that have decisions beyond the cursors, and the head of the feed at that moment. Most
+# often there are none, and this is the only query. Decisions that were retired do not count.
+# Cursors are one object, since a list would be gone through for each stream.
 _BEHIND = """
-select s.id, s.name, greatest(coalesce(c.seq, 0), coalesce(h.seq, 0)), s.epoch
-from stream s left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
-left join horizon h on h.stream = s.id
-where s.seq > greatest(coalesce(c.seq, 0), coalesce(h.seq, 0))
+select s.id, s.name, greatest(coalesce(($1::jsonb ->> s.name)::bigint, 0), coalesce(h.seq, 0)),
+    s.epoch, f.position
+from stream s left join horizon h on h.stream = s.id left join feed_head f on true
+where s.seq > greatest(coalesce(($1::jsonb ->> s.name)::bigint, 0), coalesce(h.seq, 0))
 """
 
 # The keys are chosen first and the bodies fetched for those alone: with many streams behind, most
@@ -137,7 +139,7 @@ where s.seq > greatest(coalesce(c.seq, 0), coalesce(h.seq, 0))
 # time was set back comes in its own order: a row is placed by the latest time up to it.
 _ROWS_AFTER = f"""
 with chosen as (
-    select k.stream, k.day, k.seq, s.name, r.at_us, r.first_seq,
+    select k.stream, k.day, k.seq, s.name, r.at_us, r.first_seq, r.hash,
         max(r.at_us) over (partition by k.stream order by k.seq) as place
     from unnest($1::int[], $2::text[], $3::bigint[]) as s(id, name, seq)
     cross join lateral (
@@ -149,7 +151,7 @@ with chosen as (
     order by place, s.name, k.seq limit $4
 )
 select s.name, d.seq, d.round, s.at_us, d.id, d.type, d.subject, d.outcome, d.cause, d.encoding,
-    d.body, a.id, a.type, a.encoding, a.body
+    d.body, a.id, a.type, a.encoding, a.body, s.hash
 from chosen s
 join decision d on d.stream = s.stream and d.seq = s.seq and d.day = s.day and d.day >= $5
 left join lateral (
@@ -208,6 +210,15 @@ class Days:
         return day if read <= seq and of_epoch == epoch else 0
 
 
+class RowsBeyond(NamedTuple):
+    """Rows beyond cursors. `feed_position`: the last that was given before they were read; 0 where
+    there are none. `hashes`: of the rounds of these rows, by stream and number."""
+
+    rows: list[LedgerRow]
+    feed_position: int
+    hashes: Mapping[tuple[str, int], bytes]
+
+
 async def rows_after(
     database: Database, cursors: Mapping[str, int], limit: int, days: Days | None = None
 ) -> list[LedgerRow]:
@@ -215,17 +226,27 @@ async def rows_after(
     read from its start, or from where it was retired). The stream of accesses is not among them.
     `days` is kept by the caller from one call
     to the next."""
+    async with database.reading(repeated=True) as raw:
+        return (await read_after(raw, cursors, limit, days)).rows
+
+
+async def read_after(
+    raw: Raw, cursors: Mapping[str, int], limit: int, days: Days | None = None
+) -> RowsBeyond:
+    """As `rows_after`, by a connection for repeated statements."""
     days = days or Days()
-    async with database.reading() as raw:
-        behind = await raw.fetch(_BEHIND, list(cursors.keys()), list(cursors.values()))
-        if not behind:
-            return []
-        since = days.since({name: (seq, epoch) for _, name, seq, epoch in behind})
-        places = [(id_, name, seq) for id_, name, seq, _ in behind]
-        found = await raw.fetch(_ROWS_AFTER, *zip(*places, strict=True), limit, since)
+    behind = await raw.fetch(_BEHIND, msgspec.json.encode(cursors).decode())
+    if not behind:
+        return RowsBeyond([], 0, {})
+    since = days.since({name: (seq, epoch) for _, name, seq, epoch, _ in behind})
+    places = [(id_, name, seq) for id_, name, seq, _, _ in behind]
+    found = await raw.fetch(_ROWS_AFTER, *zip(*places, strict=True), limit, since)
     rows = [relayed(record) for record in found]
-    days.read(rows, {name: epoch for _, name, _, epoch in behind})
-    return rows
+    days.read(rows, {name: epoch for _, name, _, epoch, _ in behind})
+    hashes = {(row.stream, row.round): record[15] for row, record in zip(rows, found, strict=True)}
+    position = behind[0][4]
+    assert position is not None, "the migration has made the feed's head"
+    return RowsBeyond(rows, position, hashes)
 
 
 async def decision(database: Database, id_: UUID) -> LedgerRow | None:
@@ -305,7 +326,7 @@ def relayed(record: Record) -> LedgerRow:
     """What `ROW` selects and, behind it, the event of a row of the intake."""
     if record[0] != INTAKE:
         return row_of(record)
-    event_id, event_type, encoding, stored = record[11:]
+    event_id, event_type, encoding, stored = record[11:15]
     row = row_of(record)
     if event_id is None:
         raise CorruptLedger(

@@ -50,7 +50,7 @@ async def known_sources(
     everything = set().union(*asked.values())
     result: dict[str, dict[UUID, str]] = {stream: {} for stream in ids}
     if everything:
-        async with database.reading() as raw:
+        async with database.reading(repeated=True) as raw:
             found = await raw.fetch(_KNOWN, list(everything), list(asked))
         for stream, id_, source in found:
             if id_ in asked[stream]:

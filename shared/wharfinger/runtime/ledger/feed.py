@@ -23,7 +23,7 @@ from wharfinger.events.streams import CLUSTER, FLEET, INTAKE
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.database import Database, Raw
 from wharfinger.runtime.ledger.days import DAY_US
-from wharfinger.runtime.ledger.decision_rows import ROW, LedgerRow, relayed
+from wharfinger.runtime.ledger.decision_rows import ROW, Days, LedgerRow, read_after, relayed
 from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.feed_order import RUN_MAX
 from wharfinger.runtime.ledger.feed_writer import CHANNEL
@@ -184,6 +184,16 @@ class FeedPlaces:
         return position + seq - first, msgspec.convert(correlations[start : start + 16], UUID)
 
 
+class UnsentRows(NamedTuple):
+    """`through`: what has a position up to here was visible when the rows were read. `hashes`: of
+    their rounds, by stream and number. `places`: of those rows that have a position."""
+
+    rows: Sequence[LedgerRow]
+    through: int
+    hashes: Mapping[tuple[str, int], bytes]
+    places: FeedPlaces
+
+
 async def head(database: Database) -> FeedHead:
     async with database.reading() as raw:
         return await _head(raw)
@@ -243,22 +253,35 @@ async def position_of(database: Database, stream: str, seq: int) -> int | None:
 
 async def places(database: Database, rows: Iterable[LedgerRow]) -> FeedPlaces:
     """The places of `rows`, those that have one."""
+    async with database.reading(repeated=True) as raw:
+        return await _places(raw, rows)
+
+
+async def _places(raw: Raw, rows: Iterable[LedgerRow]) -> FeedPlaces:
     ranges: dict[str, tuple[int, int]] = {}
     for row in rows:
         low, high = ranges.get(row.stream, (row.seq, row.seq))
         ranges[row.stream] = min(low, row.seq), max(high, row.seq)
     found: dict[str, list[tuple[int, int, int, bytes]]] = {}
     if ranges:
-        async with database.reading() as raw:
-            for stream, first, count, position, correlations in await raw.fetch(
-                _PLACES,
-                list(ranges),
-                [low for low, _ in ranges.values()],
-                [high for _, high in ranges.values()],
-                RUN_MAX,
-            ):
-                found.setdefault(stream, []).append((first, count, position, correlations))
+        for stream, first, count, position, correlations in await raw.fetch(
+            _PLACES,
+            list(ranges),
+            [low for low, _ in ranges.values()],
+            [high for _, high in ranges.values()],
+            RUN_MAX,
+        ):
+            found.setdefault(stream, []).append((first, count, position, correlations))
     return FeedPlaces(found)
+
+
+async def unsent(
+    database: Database, cursors: Mapping[str, int], limit: int, days: Days
+) -> UnsentRows:
+    """What the relay has not sent: at most `limit` rows beyond `cursors`, as `rows_after`."""
+    async with database.reading(repeated=True) as raw:
+        rows, position, hashes = await read_after(raw, cursors, limit, days)
+        return UnsentRows(rows, position, hashes, await _places(raw, rows))
 
 
 async def next_place(database: Database, seqs: Mapping[str, int]) -> tuple[str, int] | None:

@@ -18,6 +18,8 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from uuid import UUID
 
+import msgspec
+
 from wharfinger.events.streams import INTAKE
 from wharfinger.runtime.ledger.database import Database, Raw
 from wharfinger.runtime.ledger.days import DAY_US, day_of
@@ -33,12 +35,13 @@ PAGE = 2000
 REMEMBERED_MAX = 65_536
 """Causes whose correlation is kept in memory: about 13 MB."""
 
-# Beyond what has a position: retired decisions never get one.
+# Beyond what has a position: retired decisions never get one. What was read is one object, since a
+# list would be gone through for each stream.
 _BEHIND = """
-select s.id, s.name, greatest(coalesce(c.seq, 0), coalesce(h.seq, 0)), s.seq, s.epoch
-from stream s left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
-left join horizon h on h.stream = s.id
-where s.seq > greatest(coalesce(c.seq, 0), coalesce(h.seq, 0))
+select s.id, s.name, greatest(coalesce(($1::jsonb ->> s.name)::bigint, 0), coalesce(h.seq, 0)),
+    s.seq, s.epoch
+from stream s left join horizon h on h.stream = s.id
+where s.seq > greatest(coalesce(($1::jsonb ->> s.name)::bigint, 0), coalesce(h.seq, 0))
 """
 
 # Up to the heads that the turn has seen, though there may be more by now: what those were caused by
@@ -142,7 +145,7 @@ class FeedAppender:
 
     async def _turn(self) -> int | None:
         """None: another appender was faster, or history was retired meanwhile."""
-        async with self._database.reading() as raw:
+        async with self._database.reading(repeated=True) as raw:
             if not self._loaded:
                 await self._load(raw)
             await self._fetch(raw)
@@ -178,7 +181,7 @@ class FeedAppender:
         known = {name: self._through(name) for name in self._cursors.keys() | self._read.keys()}
         places: list[tuple[int, str, int, int]] = []
         for id_, name, after, head, epoch in await raw.fetch(
-            _BEHIND, list(known.keys()), list(known.values())
+            _BEHIND, msgspec.json.encode(known).decode()
         ):
             self._ids[name] = id_
             if self._days.get(name, (epoch, 0))[0] != epoch or name not in self._days:

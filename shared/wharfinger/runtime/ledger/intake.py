@@ -202,7 +202,7 @@ async def _accept_chunk(
     attempted: list[tuple[Round, AcceptResult]] = []
 
     async def attempt() -> AcceptResult:
-        async with database.transaction() as transaction:
+        async with database.transaction(repeated=True) as transaction:
             locked = (await lock(transaction, [INTAKE]))[INTAKE]
             raw = transaction.raw
             for earlier, result in attempted:

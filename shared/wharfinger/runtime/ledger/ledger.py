@@ -32,7 +32,13 @@ if TYPE_CHECKING:
     from wharfinger.runtime.ledger.cursors import Cursor, Withheld
     from wharfinger.runtime.ledger.exogenous import ExogenousRound
     from wharfinger.runtime.ledger.fact_writers import FactWriter
-    from wharfinger.runtime.ledger.feed import FeedFilter, FeedHead, FeedPage, FeedPlaces
+    from wharfinger.runtime.ledger.feed import (
+        FeedFilter,
+        FeedHead,
+        FeedPage,
+        FeedPlaces,
+        UnsentRows,
+    )
     from wharfinger.runtime.ledger.freshness import Freshness, SnapshotAge
     from wharfinger.runtime.ledger.incarnations import WentBack
     from wharfinger.runtime.ledger.intake import AcceptResult, AsRead, AsSeen, Submission
@@ -313,6 +319,11 @@ class Ledger:
         from wharfinger.runtime.ledger import feed
 
         return await feed.places(self._database, rows)
+
+    async def unsent(self, cursors: Mapping[str, int], limit: int) -> UnsentRows:
+        from wharfinger.runtime.ledger import feed
+
+        return await feed.unsent(self._database, cursors, limit, self._days)
 
     async def feed_next(self, seqs: Mapping[str, int]) -> tuple[str, int] | None:
         from wharfinger.runtime.ledger import feed

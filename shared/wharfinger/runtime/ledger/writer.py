@@ -94,7 +94,7 @@ async def _attempt(
     ahead_max_us: int | None,
     marks: Mapping[object, Sequence[Mark]],
 ) -> CommitResult:
-    async with database.transaction() as transaction:
+    async with database.transaction(repeated=True) as transaction:
         locked = await lock(transaction, chains.keys())
         raw = transaction.raw
         fresh: list[str] = []
