@@ -1,5 +1,6 @@
 """Reading a real API server: list and watch as raw bytes, beside what the collector makes of them,
-and how long a plane takes from joining the cluster to its last fact in the ledger.
+and how long a plane takes from joining the cluster to its last fact in the ledger. Then binding:
+`benchmarks.kube_binds`.
 
     make bench-kube
     WHARFINGER_TEST_KUBE=DIR python -m benchmarks.kube --nodes 1000 --pods 5000
@@ -24,6 +25,7 @@ from typing import TypeVar
 import msgspec
 from infra.kube.local import VARIABLE
 
+from benchmarks import kube_binds
 from benchmarks.plane import a_plane
 from wharfinger.domain.cluster import Cluster
 from wharfinger.events.streams import CLUSTER_STATE
@@ -70,14 +72,28 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="How fast a real API server is read.")
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=5000)
+    parser.add_argument("--binds", type=int, default=1000, help="pods to bind; 0: none")
+    parser.add_argument("--bind-nodes", type=int, default=100, help="nodes to bind them to")
     options = parser.parse_args(arguments)
     directory = os.environ.get(VARIABLE)
     if not directory:
         print(f"kube: {VARIABLE} names no directory of clusters: make bench-kube", file=sys.stderr)
         return 2
-    found = sorted(path.parent for path in Path(directory).glob("*/cluster.json"))
-    asyncio.run(_measure(read_kubeconfig(found[0] / "admin.kubeconfig"), options))
+    (cluster, *_) = sorted(path.parent for path in Path(directory).glob("*/cluster.json"))
+    access = read_kubeconfig(cluster / "admin.kubeconfig")
+    asyncio.run(_bind(cluster, access, options))
+    if options.pods:
+        asyncio.run(_measure(access, options))
     return 0
+
+
+async def _bind(cluster: Path, access: Access, options: argparse.Namespace) -> None:
+    """Before the cluster is filled, so that the nodes and their number are these."""
+    if not options.binds:
+        return
+    async with KubeApi(access) as api:
+        await _fill(api, options.bind_nodes, 0)
+    await kube_binds.measure(cluster, access, options.binds)
 
 
 async def _measure(access: Access, options: argparse.Namespace) -> None:

@@ -1,0 +1,206 @@
+"""Pods bound a second on a real API server: by a plane, and by kube-scheduler on the same server in
+the same run, in turns.
+
+The pods wait before the scheduler begins, and what is timed is from the first to the last pod that
+a watch shows on a node. Both bind over the same server to the same nodes, with no limit of requests
+of their own. Processor seconds are those of the scheduler, and of all services of the plane with
+its broker and database; the server's are not counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import msgspec
+import psutil
+from infra.kube.programs import programs
+
+from benchmarks.idle import processor_seconds
+from benchmarks.plane import a_plane
+from wharfinger.runtime.kube.api import ApiError, KubeApi
+from wharfinger.runtime.kube.joined import SCHEDULER, JoinedCluster, store_joined
+from wharfinger.runtime.kube.kubeconfig import Access
+from wharfinger.runtime.kube.reflector import Reflector
+from wharfinger.runtime.kube.rights import NAMESPACE
+
+NAME = "bench"
+TURNS = 2
+
+
+class _Meta(msgspec.Struct):
+    uid: str
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """`seconds`: from the first to the last pod on a node. `processor_s`: of the scheduler in that
+    time."""
+
+    pods: int
+    seconds: float
+    processor_s: float
+
+    @property
+    def a_second(self) -> float:
+        return self.pods / self.seconds
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A sink: the pods that are there, and those that are on a node."""
+
+    pods: set[str] = field(default_factory=set)
+    bound: set[str] = field(default_factory=set)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            self.changed.clear()
+            await self.changed.wait()
+
+    def replace(self, objects: Sequence[_Pod], version: str) -> None:
+        for pod in objects:
+            self.upsert(pod, version)
+
+    def upsert(self, pod: _Pod, version: str) -> None:
+        self.pods.add(pod.metadata.uid)
+        if pod.spec.node_name:
+            self.bound.add(pod.metadata.uid)
+        self.changed.set()
+
+    def remove(self, pod: _Pod, version: str) -> None:
+        self.pods.discard(pod.metadata.uid)
+        self.bound.discard(pod.metadata.uid)
+        self.changed.set()
+
+    def alive(self, version: str) -> None: ...
+
+    def broken(self, why: str) -> None:
+        print(f"broken: {why}")
+
+
+async def measure(cluster: Path, access: Access, pods: int) -> None:
+    """Prints a line for each scheduler. `cluster`: the control plane's directory. Its nodes are
+    there already, with room for `pods` of 100m and 64Mi."""
+    found: dict[str, list[Bound]] = {"kube-scheduler": [], "wharfinger": []}
+    async with KubeApi(access) as api:
+        await _post(api, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        for turn in range(TURNS):
+            home = f"binds-theirs-{turn}"
+            async with _waiting(api, home, pods, "default-scheduler") as seen:
+                with _kube_scheduler(cluster) as used:
+                    found["kube-scheduler"].append(await _bound(seen, pods, used))
+            home = f"binds-ours-{turn}"
+            async with _waiting(api, home, pods, SCHEDULER) as seen:
+                with _ours(access) as used:
+                    found["wharfinger"].append(await _bound(seen, pods, used))
+    for name, turns in found.items():
+        rates = ", ".join(f"{one.a_second:.0f}" for one in turns)
+        each = median(one.processor_s / one.pods * 1000 for one in turns)
+        rate = median(one.a_second for one in turns)
+        print(f"bound by {name:<15} {rate:>5.0f} pods/s ({rates}), {each:.1f} ms of processor each")
+
+
+async def _bound(seen: _Seen, pods: int, used: Callable[[], float]) -> Bound:
+    await seen.until(lambda: bool(seen.bound))
+    first, processor, began = len(seen.bound), used(), time.perf_counter()
+    await seen.until(lambda: len(seen.bound) >= pods)
+    return Bound(pods - first, time.perf_counter() - began, used() - processor)
+
+
+@asynccontextmanager
+async def _waiting(api: KubeApi, home: str, pods: int, scheduler: str) -> AsyncIterator[_Seen]:
+    """A Deployment whose pods all exist and wait; they are gone afterwards."""
+    await _post(api, "/api/v1/namespaces", {"metadata": {"name": home}})
+    await _post(api, f"/apis/apps/v1/namespaces/{home}/deployments", _deployment(pods, scheduler))
+    seen = _Seen()
+    path, decode = f"/api/v1/namespaces/{home}/pods", msgspec.json.Decoder(_Pod).decode
+    reflector: Reflector[_Pod] = Reflector(api, path, decode, seen)
+    watch = asyncio.create_task(reflector.run())
+    try:
+        await seen.until(lambda: len(seen.pods) >= pods)
+        yield seen
+        await api.request("DELETE", f"/apis/apps/v1/namespaces/{home}/deployments/web")
+        await seen.until(lambda: not seen.pods)
+    finally:
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+
+
+@contextmanager
+def _kube_scheduler(cluster: Path) -> Iterator[Callable[[], float]]:
+    with (cluster / "kube-scheduler.log").open("ab") as log:
+        scheduler = subprocess.Popen(
+            [
+                str(programs() / "kube-scheduler"),
+                f"--kubeconfig={cluster / 'kube-scheduler.kubeconfig'}",
+                "--leader-elect=false",
+                "--secure-port=0",
+                "--kube-api-qps=10000",
+                "--kube-api-burst=10000",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=cluster,
+        )
+    process = psutil.Process(scheduler.pid)
+    try:
+        yield lambda: sum(process.cpu_times()[:2])
+    finally:
+        scheduler.kill()
+        scheduler.wait()
+
+
+@contextmanager
+def _ours(access: Access) -> Iterator[Callable[[], float]]:
+    with a_plane() as plane:
+        plane.up()
+        joined = JoinedCluster(NAME, access, "act", verbs=("bind",), write_access=access)
+        store_joined(plane.data_dir / "clusters", joined)
+        yield lambda: sum(processor_seconds(plane).values())
+
+
+async def _post(api: KubeApi, path: str, body: dict[str, object]) -> None:
+    try:
+        await api.request("POST", path, body=json.dumps(body).encode())
+    except ApiError as error:
+        if error.code != 409:
+            raise
+
+
+def _deployment(pods: int, scheduler: str) -> dict[str, object]:
+    requests = {"cpu": "100m", "memory": "64Mi"}
+    container = {"name": "main", "image": "nginx:1.27", "resources": {"requests": requests}}
+    return {
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": pods,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {
+                    "schedulerName": scheduler,
+                    "terminationGracePeriodSeconds": 0,
+                    "containers": [container],
+                },
+            },
+        },
+    }
