@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections import Counter as Counted
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from wharfinger.runtime.ledger.feed_writer import FeedAppender
 from wharfinger.runtime.producer import Producer
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.topics import partition_for
+from wharfinger_publisher import feed_loop
 from wharfinger_publisher.app import PublisherService
 from wharfinger_publisher.relay import RelaySettings
 
@@ -133,6 +135,23 @@ async def test_what_is_committed_is_published_once_in_order(context: ServiceCont
     rows = [row async for row in context.ledger.decisions(DecisionQuery(stream="fleet/"))]
     for key, ids in by_key.items():
         assert ids == [str(row.id) for row in rows if row.subject.encode() == key]
+
+
+@pytest.mark.parametrize("rows_max", [3, 2000])
+async def test_what_is_committed_at_any_moment_of_a_turn_waits_for_no_poll(
+    context: ServiceContext, monkeypatch: pytest.MonkeyPatch, rows_max: int
+) -> None:
+    """Appender and relay look once and rest; a notification during the look ends the rest."""
+    monkeypatch.setattr(feed_loop, "POLL_S", 1e6)
+    service = PublisherService(context, RelaySettings(rows_max=rows_max, poll_s=1e6))
+    chance, writers = Random(7), dict[str, Writer]()
+    async with running(service):
+        for n in range(60):
+            stream = chance.choice(["fleet/0", "fleet/1"])
+            writer = writers.get(stream)
+            writers[stream] = await decided(context.ledger, writer, 10 * n, 1, stream)
+            await asyncio.sleep(chance.choice([0.0, 0.001, 0.004, 0.02]))
+        await assert_each_once(context)
 
 
 @pytest.mark.parametrize("rows_max", [2000, 7, 1])
