@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.protocol.fetch import FetchRequest
 from tests.patience import eventually
 
 from wharfinger.runtime.backends import DURABLE, MEMORY, Backend
@@ -41,9 +42,10 @@ async def reading(
     signals: SendSignals | None,
     name: str,
     silence_s: float = 1e6,
+    also: str = "",
 ) -> AsyncIterator[AIOKafkaConsumer]:
     """A consumer of all four partitions, at their ends, for which nothing has come for a long
-    time."""
+    time. `also`: another topic of four."""
     consumer = AIOKafkaConsumer(
         **backend.client_options(),
         group_id=None,
@@ -52,8 +54,9 @@ async def reading(
     )
     await consumer.start()
     try:
-        fetches = PacedFetches(consumer, name, [topic], pace, signals)
-        partitions = [TopicPartition(topic, p) for p in range(4)]
+        topics = [topic, also] if also else [topic]
+        fetches = PacedFetches(consumer, name, topics, pace, signals)
+        partitions = [TopicPartition(one, p) for one in topics for p in range(4)]
         consumer.assign(partitions)
         await eventually(lambda: empty(name) > 2)
         fetches._silent_since -= silence_s
@@ -151,6 +154,56 @@ async def test_a_record_that_came_while_its_partition_was_left_out_is_read_at_on
         for _ in range(2):
             taken = await consumer.getmany(timeout_ms=int(PATIENCE_S * 1000))
             assert [m.value for messages in taken.values() for m in messages] == [b"value"]
+
+
+async def test_signals_of_one_topic_keep_no_record_of_another_waiting(
+    memory: Backend, topic_prefix: str
+) -> None:
+    """A fetch that follows a signal asks for that topic only; all have their turn all the same."""
+    busy, other = f"{topic_prefix}bindings", f"{topic_prefix}policies"
+    specs = [TopicSpec("bindings", 4, "compact"), TopicSpec("policies", 4, "compact")]
+    await ensure_topics(memory, specs, topic_prefix)
+    signals, name, seen = SendSignals(), "two-topics", dict[str, int]()
+    pace = Pace(0.01, 1.0)
+    async with reading(memory, busy, pace, signals, name, also=other) as consumer:
+        for turn in range(40):
+            await send(memory, busy, signals)
+            if turn == 20:
+                await send(memory, other, None)
+            for partition, messages in (await consumer.getmany(timeout_ms=50)).items():
+                seen[partition.topic] = seen.get(partition.topic, 0) + len(messages)
+        async with asyncio.timeout(PATIENCE_S):
+            while sum(seen.values()) < 41:
+                for partition, messages in (await consumer.getmany(timeout_ms=1000)).items():
+                    seen[partition.topic] = seen.get(partition.topic, 0) + len(messages)
+    assert seen == {busy: 40, other: 1}
+
+
+async def test_a_fetch_after_a_signal_asks_for_that_topic_only(
+    memory: Backend, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, other = f"{topic_prefix}bindings", f"{topic_prefix}policies"
+    specs = [TopicSpec("bindings", 4, "compact"), TopicSpec("policies", 4, "compact")]
+    await ensure_topics(memory, specs, topic_prefix)
+    signals, name = SendSignals(), "narrow"
+    async with reading(memory, busy, Pace(0.01, NEVER_S), signals, name, also=other) as consumer:
+        await paused(name)
+        asked: list[set[str]] = []
+        unnoted = consumer._client.send
+
+        async def noted(node: int, request: object, **options: object) -> object:
+            if isinstance(request, FetchRequest):
+                asked.append({found for found, _ in request.topics})
+            return await unnoted(node, request, **options)
+
+        monkeypatch.setattr(consumer._client, "send", noted)
+        await send(memory, busy, signals)
+        taken = await consumer.getmany(timeout_ms=int(PATIENCE_S * 1000))
+        await paused(name)
+        monkeypatch.undo()
+    assert [m.value for messages in taken.values() for m in messages] == [b"value"]
+    assert asked
+    assert all(found == {busy} for found in asked), asked
 
 
 async def test_a_reader_in_its_pause_can_be_stopped(memory: Backend, topic: str) -> None:

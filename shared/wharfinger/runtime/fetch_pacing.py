@@ -18,13 +18,19 @@ nothing else.
 
 A partition whose records the reader has not taken yet is left out of a fetch. Its signals come too
 early then, so a pause after such a fetch also ends when those records have been taken.
+
+A fetch names every partition, and broker and client go through all of them for an answer that is
+mostly about one. So a fetch that follows a signal asks for the topics that were signalled only. All
+are asked for as often as without signals.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Set
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,8 +87,11 @@ class WakeUp:
         self._expected = expected
         self._event = asyncio.Event()
         self._scheduled = False
+        self._topics: deque[str] = deque()
 
-    def set(self) -> None:
+    def set(self, topic: str = "") -> None:
+        """`topic`: for whose records; "": not known."""
+        self._topics.append(topic)
         if self._scheduled:
             return
         self._scheduled = True
@@ -101,8 +110,11 @@ class WakeUp:
         self._scheduled = False
         self._event.set()
 
-    def clear(self) -> None:
+    def clear(self) -> Set[str]:
+        """The topics for which it was set since the last time."""
         self._event.clear()
+        # other threads may append meanwhile
+        return {self._topics.popleft() for _ in range(len(self._topics))}
 
     async def within(self, timeout_s: float) -> bool:
         """Whether it was set in that time."""
@@ -128,7 +140,7 @@ class SendSignals:
 
     def sent(self, topic: str) -> None:
         for reader in self._readers.get(topic, ()):
-            reader.set()
+            reader.set(topic)
 
     def expect(self) -> None:
         for reader in {reader for readers in tuple(self._readers.values()) for reader in readers}:
@@ -179,7 +191,9 @@ class PacedFetches:
             signals.listen(topics, self._wakeup)
         self._loop = asyncio.get_running_loop()
         self._assignment: object = None
-        self._silent_since = self._loop.time()
+        self._silent_since = self._whole_at = self._loop.time()
+        self._asked_again: Set[str] = frozenset()
+        """Topics whose signals have not been answered, or that may have more."""
         self._signalled: bool | None = None
         """Whether a signal ended the last pause; None where there was none since records came
         last."""
@@ -209,37 +223,54 @@ class PacedFetches:
                 self._fetcher._fetcher_timeout = BEGINNING_S
 
     async def _fetched(self, assignment: Any, node: int, request: Any) -> bool:
-        self._wakeup.clear()
         began = self._loop.time()
+        wanted = self._wakeup.clear() | self._asked_again
+        askable = _partitions(request)
+        if self._asks_for_all(wanted, began):
+            self._whole_at = began
+        else:
+            request = _narrowed(request, wanted)
         self._metrics.fetches.inc()
         found = bool(await self._fetch(assignment, node, request))
+        left_out = assignment.tps - askable
+        # what was left out has not been asked for
+        self._asked_again = wanted & {partition.topic for partition in left_out}
         if found:
+            self._asked_again |= wanted
             if self._signalled is False:
                 self._silent_since = self._loop.time()
             self._signalled = None
             return True
         self._metrics.empty_fetches.inc()
+        if self._signalled:
+            self._asked_again |= wanted
         if self._pace.idle_s and assignment.active and not self._fetcher._closed:
-            asked = {
-                TopicPartition(topic, number)
-                for topic, parts in request.topics
-                for number, *_ in parts
-            }
-            self._signalled = await self._pause(began, assignment.tps - asked)
+            self._signalled = await self._pause(began, left_out)
             # A broker under load may use up a wait of a millisecond before it looks.
             self._fetcher._fetch_max_wait_ms = (
                 round(1000 * self._pace.quick_s) if self._signalled else GLANCE_MS
             )
         return False
 
+    def _asks_for_all(self, wanted: Set[str], now: float) -> bool:
+        """Whether the fetch is not for signals only, or all topics have their turn."""
+        return (
+            not self._pace.idle_s
+            or not wanted
+            or "" in wanted
+            or now - self._whole_at >= self._pace.pause_s(now - self._silent_since)
+        )
+
     async def _pause(self, began: float, left_out: Set[TopicPartition]) -> bool:
         """Whether there is reason to look again; False: it ended by itself. The client awaits a
         cancelled fetch without expecting that it raises. `left_out`: the partitions that the last
         fetch did not ask for."""
         # What was signalled and not found is looked for again soon.
-        silence = 0.0 if self._signalled else self._loop.time() - self._silent_since
+        now = self._loop.time()
+        pause_s = self._pace.pause_s(0.0 if self._signalled else now - self._silent_since)
+        whole_in_s = self._whole_at + self._pace.pause_s(now - self._silent_since) - now
         try:
-            if not await self._called(self._pace.pause_s(silence), left_out):
+            if not await self._called(max(0.0, min(pause_s, whole_in_s)), left_out):
                 return False
             await asyncio.sleep(max(0.0, began + self._pace.quick_s / 2 - self._loop.time()))
         except asyncio.CancelledError:
@@ -259,3 +290,19 @@ class PacedFetches:
             if await self._wakeup.within(min(left_s, self._pace.quick_s)):
                 break
         return True
+
+
+def _partitions(request: Any) -> set[TopicPartition]:
+    return {
+        TopicPartition(topic, number) for topic, parts in request.topics for number, *_ in parts
+    }
+
+
+def _narrowed(request: Any, wanted: Set[str]) -> Any:
+    """For these topics only; as it is where it names none of them."""
+    topics = [(topic, parts) for topic, parts in request.topics if topic in wanted]
+    if not topics:
+        return request
+    narrowed = copy(request)
+    narrowed._topics = topics
+    return narrowed
