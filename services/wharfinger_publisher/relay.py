@@ -221,8 +221,7 @@ class Relay:
         await self._send_facts(self._refill_through.get(INTAKE, 0))
         self._cursors = await self._ledger.seqs_before(self._clock() - KEPT_LONGEST_MS * 1000)
         self._unsaved.update(self._cursors)
-        if self._unsaved:
-            await self._save()
+        await self._save()
 
     async def _send_facts(self, through: int) -> None:
         """The latest fact under each key. One accepted after `through` is left out: its row comes
@@ -249,6 +248,8 @@ class Relay:
                 self.progress.begin()
                 sent = await self._turn()
                 more = sent >= BUSY_AT or bool(sent and self._unread) or self.wakeup.is_set()
+                if not more:
+                    await self._save()
                 self.progress.moved(more=more)
                 pause = 0.05
             except (Transient, KafkaError, OSError) as error:
@@ -289,9 +290,11 @@ class Relay:
     async def _turn(self) -> int:
         """The rows of one batch, or the rest of a batch that broke off."""
         await self._settle()
+        if self._rows or self._withheld:
+            await self._save()
         if not self._rows:
             await self._try_withheld()
-            found = await self._next_rows()
+            found = await self._saved_and_next_rows()
             rows = found.rows
             if not rows:
                 return 0
@@ -307,7 +310,6 @@ class Relay:
         for row in done:
             self._cursors[row.stream] = row.seq
             self._unsaved.add(row.stream)
-        await self._save()
         if self._skip and not await self.lag():
             self._skip.clear()
         return len(done)
@@ -348,19 +350,27 @@ class Relay:
         through = beyond[1] - 1 if beyond else sys.maxsize
         return found._replace(rows=[row for row in found.rows if row.stream == stream]), through
 
-    async def _settle(self) -> None:
-        """After a turn that broke off. Some of its records may stand on the topics where a batch
-        was neither acknowledged nor refused. And cursors are saved before positions move on, or a
+    async def _saved_and_next_rows(self) -> UnsentRows:
+        """Cursors of the turn before are saved while rows are read: before positions move on, or a
         crash would look for what was sent behind where it stands."""
+        saving = asyncio.ensure_future(self._save())
+        try:
+            return await self._next_rows()
+        finally:
+            await saving
+
+    async def _settle(self) -> None:
+        """After a turn that broke off: some of its records may stand on the topics where a batch
+        was neither acknowledged nor refused."""
         if self._waiting.unsure:
             unsure = frozenset(self._waiting.unsure)
             found = await self._ids_behind(unsure)
             self._waiting.drop(lambda record: record.place in unsure and record.id in found)
             self._waiting.unsure.clear()
-        if self._unsaved:
-            await self._save()
 
     async def _save(self) -> None:
+        if not self._unsaved:
+            return
         moved = {stream: self._cursors[stream] for stream in self._unsaved}
         positions = {
             f"{topic}/{number}": end for (topic, number), end in self._sending.positions.items()
