@@ -33,6 +33,7 @@ from wharfinger.kernel.round import Basis
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.broadcast import ends_of, stop_consumer
 from wharfinger.runtime.ledger import Ledger, LedgerError
+from wharfinger.runtime.memory import free_young_cycles
 from wharfinger.runtime.record_check import Overwritten, overwritten
 from wharfinger.runtime.settings import Settings
 from wharfinger.runtime.topic_ids import identity, topic_ids
@@ -243,3 +244,4 @@ class TopicWatch:
                 )
             except (BackendError, LedgerError) as error:
                 log.info("topics.not_watched", why=str(error))
+            free_young_cycles()  # the clients of this check
