@@ -1,6 +1,9 @@
 """A topic that begins again without us is another topic: nothing that comes on it passes for
 redelivery."""
 
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
 from __future__ import annotations
 
 import asyncio
@@ -286,14 +289,15 @@ async def test_a_check_fetches_little_of_what_stands_behind_a_record(
     ledger = await Ledger.open(database_url, "tests-topics")
     try:
         context = await a_context(backend, ledger, topic_prefix, fleet_shards=1)
-        for number in range(20):  # a batch each
+        for _ in range(20):  # a batch each
             await send(context, BINDINGS, [("shop/web", bytes(100_000))] * 2)
     finally:
         await ledger.close()
     sizes: list[int] = []
     part = TopicPartition(topic_prefix + BINDINGS.name, 0)
     async with _reader(backend) as consumer:
-        client = consumer._fetcher._client
+        fetcher: Any = consumer._fetcher
+        client = fetcher._client
         send_request = client.send
 
         async def counted(*arguments: Any, **options: Any) -> Any:
