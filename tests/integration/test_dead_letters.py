@@ -157,6 +157,8 @@ async def test_names_are_looked_at_once_for_all_services_of_a_process(
         )
         for name in ("estimator", "descheduler")
     ]
+    for _ in readers:  # as each service does
+        context.decoded.read_by_another([BINDINGS.name])
     topic = context.wire(BINDINGS.name)
     good, bad = (
         Record(topic, 0, offset, name.encode(), binding(name))

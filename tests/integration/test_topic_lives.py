@@ -1,14 +1,19 @@
 """A topic that begins again without us is another topic: nothing that comes on it passes for
 redelivery."""
 
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
 from tests.apps import a_context, running, send, standing_on, until
 from tests.counter import withdrawn
 from tests.loops import a_stage, causes
@@ -19,6 +24,7 @@ from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.incarnation_watch import (
     Shorter,
     TopicWatch,
+    _reader,
     begin_topics,
     reached,
     truncations,
@@ -31,6 +37,7 @@ from wharfinger.runtime.timeline import reconciled
 from wharfinger.runtime.topic_ids import identity, topic_ids
 from wharfinger.runtime.topic_setup import topic_specs
 from wharfinger.runtime.topics import delete_topics, ensure_topics
+from wharfinger.runtime.unpacking import FETCH_API_KEY
 from wharfinger_publisher.app import PublisherService
 
 pytestmark = pytest.mark.integration
@@ -273,6 +280,38 @@ async def test_a_truncation_is_seen_although_reading_went_on_behind_it(
         assert isinstance(found, Overwritten)
         assert (found.topic, found.partition, found.offset) == (BINDINGS.name, 0, 9)
         assert wrong in await context.ledger.marks(incarnations)  # until an incarnation ends
+
+
+async def test_a_check_fetches_little_of_what_stands_behind_a_record(
+    backend: Backend, database_url: str, topic_prefix: str
+) -> None:
+    """Some brokers do not know a limit of a partition, and would send all of it."""
+    ledger = await Ledger.open(database_url, "tests-topics")
+    try:
+        context = await a_context(backend, ledger, topic_prefix, fleet_shards=1)
+        for _ in range(20):  # a batch each
+            await send(context, BINDINGS, [("shop/web", bytes(100_000))] * 2)
+    finally:
+        await ledger.close()
+    sizes: list[int] = []
+    part = TopicPartition(topic_prefix + BINDINGS.name, 0)
+    async with _reader(backend) as consumer:
+        fetcher: Any = consumer._fetcher
+        client = fetcher._client
+        send_request = client.send
+
+        async def counted(*arguments: Any, **options: Any) -> Any:
+            response = await send_request(*arguments, **options)
+            if getattr(response, "API_KEY", None) == FETCH_API_KEY:
+                sizes.extend(len(e[-1] or b"") for _, entries in response.topics for e in entries)
+            return response
+
+        client.send = counted
+        consumer.assign([part])
+        for offset in (0, 10, 20):
+            consumer.seek(part, offset)
+            await until(lambda: consumer.getmany(part, timeout_ms=100, max_records=1))
+    assert 0 < max(sizes) < 1_000_000, "a batch at a time, of 4 MB"
 
 
 def test_what_the_ledger_knows_of_another_incarnation_does_not_count() -> None:

@@ -1,8 +1,11 @@
-"""What readers of one process share is bounded in events and in bytes, and is never wrong."""
+"""What readers of one process share is bounded in events and in bytes, and is never wrong. What one
+service alone reads is not kept."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
+from typing import cast
 
 import pytest
 from tests.poison import binding
@@ -10,7 +13,16 @@ from tests.poison import binding
 from wharfinger.domain.value import Value
 from wharfinger.events.codec import decode
 from wharfinger.events.envelope import Event
+from wharfinger.events.streams import TOPICS
+from wharfinger.runtime.backends import DURABLE, Backend
 from wharfinger.runtime.decode_cache import Decoded
+from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.service import Builder, ServiceContext
+from wharfinger.runtime.settings import Settings
+from wharfinger_annotator.app import BUILDERS as ANNOTATOR
+from wharfinger_descheduler.app import BUILDERS as DESCHEDULER
+from wharfinger_estimator.app import BUILDERS as ESTIMATOR
+from wharfinger_scheduler.app import BUILDERS as SCHEDULER
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -20,6 +32,8 @@ def test_the_latest_events_are_kept_within_both_bounds(
 ) -> None:
     random = Random(seed)
     cache = Decoded(size, bytes_max)
+    for _ in range(2):
+        cache.read_by_another(["t"])
     decoded: list[bytes] = []
 
     def counted(body: bytes) -> Event[Value]:
@@ -49,3 +63,38 @@ def test_the_latest_events_are_kept_within_both_bounds(
         assert [o for o in bodies if cache.known("t", 0, o, bodies[o])] == sorted(
             latest, key=list(bodies).index
         )
+
+
+def kept_of(builders: Mapping[str, Builder]) -> set[str]:
+    """The topics whose events a process with these services keeps."""
+    counts = {topic.name: 1 for topic in TOPICS}
+    context = ServiceContext(
+        Settings(),
+        Backend("h:1", "postgresql+asyncpg:///d", DURABLE),
+        cast(Ledger, None),
+        counts,
+        counts,
+    )
+    for build in builders.values():
+        build(context)
+    body = binding("shop/web", source="/cd/x")
+    for topic in counts:
+        context.decoded.event(topic, 0, 0, body, decode)
+    return {topic for topic in counts if context.decoded.known(topic, 0, 0, body)}
+
+
+@pytest.mark.parametrize("builders", [ESTIMATOR, DESCHEDULER, ANNOTATOR])
+def test_a_process_of_one_service_keeps_nothing(builders: Mapping[str, Builder]) -> None:
+    assert kept_of(builders) == set()
+
+
+def test_a_process_of_several_services_keeps_what_at_least_two_of_them_read() -> None:
+    assert kept_of(SCHEDULER) == {"wharfinger.policies", "wharfinger.proposals"}
+    assert kept_of({**SCHEDULER, **ESTIMATOR}) == {
+        "wharfinger.assignments",
+        "wharfinger.bindings",
+        "wharfinger.clusters",
+        "wharfinger.cluster-state",
+        "wharfinger.policies",
+        "wharfinger.proposals",
+    }

@@ -1,9 +1,14 @@
 """What was read from topics lately, decoded: services that share a process share the work.
-Who reads says how it is decoded."""
+Who reads says how it is decoded.
+
+Only what is read more than once is kept. In a process of one service no topic is, and the cache
+would hold the last thousands of decoded events, some 40 MiB, and never give one out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
@@ -18,8 +23,9 @@ class Decoded:
     """Events decoded lately in this process, by place: services that share a process share the work
     of decoding.
 
-    At most `size` events with `bytes_max` bytes of encoded events are kept; `size` 0 keeps none.
-    Oldest out first; an event that is asked for again after that is decoded again.
+    Kept are events of topics that at least two services read, at most `size` of them, with
+    `bytes_max` bytes of encoded events; `size` 0 keeps none. Oldest out first; an event that is
+    asked for again after that is decoded again.
     """
 
     def __init__(self, size: int = SIZE, bytes_max: int = BYTES_MAX) -> None:
@@ -27,6 +33,11 @@ class Decoded:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._events: dict[tuple[str, int, int], Event[Value]] = {}
+        self._readers: Counter[str] = Counter()
+
+    def read_by_another(self, topics: Iterable[str]) -> None:
+        """One more service of this process reads these topics."""
+        self._readers.update(set(topics))
 
     def known(self, topic: str, partition: int, offset: int, body: bytes) -> Event[Value] | None:
         """The event at this place, where it was decoded lately from these bytes."""
@@ -45,7 +56,7 @@ class Decoded:
         if (known := self.known(topic, partition, offset, body)) is not None:
             return known
         event = decode(body)
-        if self._size:
+        if self._size and self._readers[topic] > 1:
             self._keep((topic, partition, offset), event)
         return event
 

@@ -58,16 +58,23 @@ class Loop(Protocol):
 
 class GroupService(ABC):
     """`partitioned`: the co-partitioned topics that the group shares out; the first one names the
-    groups. A subclass makes `loop`, `_reading` and
+    groups. `broadcast`: the topics that are read whole. A subclass makes `loop`, `_reading` and
     `_broadcast`."""
 
     loop: Loop
     _broadcast: BroadcastReading
     _reading: Reading
 
-    def __init__(self, name: str, context: ServiceContext, partitioned: Sequence[Topic]) -> None:
+    def __init__(
+        self,
+        name: str,
+        context: ServiceContext,
+        partitioned: Sequence[Topic],
+        broadcast: Sequence[Topic],
+    ) -> None:
         self.name = name
         self._context = context
+        context.decoded.read_by_another(topic.name for topic in (*partitioned, *broadcast))
         self._topics = [context.wire(topic.name) for topic in partitioned]
         self._app: ServiceApp | None = None
         self._beginning: asyncio.Task[None] | None = None

@@ -54,7 +54,7 @@ class ObserverService(GroupService, Generic[S]):
     loop: ObserverLoop[S]
 
     def __init__(self, observing: Observing[S], context: ServiceContext) -> None:
-        super().__init__(observing.name, context, observing.partitioned)
+        super().__init__(observing.name, context, observing.partitioned, observing.broadcast)
         self._observing = observing
         self._metrics = METRICS.of(observing.name)
         self._reading = Reading(

@@ -4,6 +4,11 @@ A partition that lost its end and has grown past our offsets again has the right
 length. What differs are its records (`ledger.marks` has which one was at which offset) and the end
 that it gives for an earlier leader epoch (`leader_epochs`). A record that compaction or retention
 has removed proves nothing; the epoch then does.
+
+A busy reader makes a mark a second at each place. Where the leader has not changed since a mark was
+found in its epoch, nothing was truncated, and the marks in between are not read (`to_compare`).
+Read one by one they took longer than it takes to make them: each check had more to read than the
+one before.
 """
 
 # mypy: allow-untyped-calls
@@ -16,6 +21,7 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -61,21 +67,24 @@ async def overwritten(
     `consumer`: of no group, with no partitions that are still wanted. `known`: places
     (topic/partition) that are not looked at. BackendError, KafkaError: the broker cannot be asked.
     """
-    marks = [mark for mark in await ledger.marks(incarnations) if mark.place not in known]
-    if not marks:
+    before = [mark for mark in await ledger.marks(incarnations) if mark.place not in known]
+    if not before:
         return []
-    places = {mark: _partition(mark, prefix) for mark in marks}
-    asked: dict[TopicPartition, set[int]] = {part: set() for part in places.values()}
-    for mark, part in places.items():
-        if mark.epoch != NO_EPOCH:
-            asked[part].add(mark.epoch)
+    asked: dict[TopicPartition, set[int]] = defaultdict(set)
+    for mark in before:
+        asked[_partition(mark, prefix)] |= {mark.epoch} - {NO_EPOCH}
     # The epochs first: of a record that is found afterwards it is then certain that none of them is
     # too new for it.
     epochs = await leader_epochs(backend, asked)
-    found = await _values(consumer, {(part, mark.offset) for mark, part in places.items()})
+    marks = [mark for mark in await ledger.marks(incarnations) if mark.place not in known]
+    places = {mark: _partition(mark, prefix) for mark in marks}
+    current = {m: epochs.current.get(part) for m, part in places.items()}
+    compared = to_compare(marks, before, current, backend.capabilities.durable_restart)
+    found = await _values(consumer, {(places[mark], mark.offset) for mark in compared})
     wrong: dict[TopicPartition, Overwritten] = {}
     good: list[Mark] = []
-    for mark, part in places.items():
+    for mark in compared:
+        part = places[mark]
         why = differs(mark, part, found.get((part, mark.offset)), epochs)
         if why:
             wrong.setdefault(
@@ -93,6 +102,40 @@ async def overwritten(
         incarnations,
     )
     return sorted(wrong.values(), key=lambda one: (one.topic, one.partition))
+
+
+def to_compare(
+    marks: Sequence[Mark],
+    before: Collection[Mark],
+    current: Mapping[Mark, int | None],
+    durable: bool,
+) -> list[Mark]:
+    """Which of the marks have to be compared with the topic; the others stand between two of these
+    and prove nothing more. `marks`: in order of reader, place and offset. `before`: those that were
+    there before the broker was asked for its leader epochs. `current`: the epoch that it gave for
+    the partition of each; None: none. `durable`: the broker keeps its records when it ends.
+
+    A partition is truncated when its leader changes, and that begins another epoch. So of a reader
+    and place with a mark that an earlier check found in the current epoch, these are compared:
+
+    - that mark, since a broker whose whole disk went back counts the same epochs again;
+    - marks that came since the broker was asked, because the epoch may be another one by then;
+    - the first and the last one.
+
+    A broker that does not keep its records cannot lose the end of a partition alone. Where it has
+    no epochs, the first and the last mark are enough. Everywhere else all are compared.
+    """
+    earlier = set(before)
+    found: list[Mark] = []
+    for _, of_place in groupby(marks, lambda mark: (mark.reader, mark.place)):
+        group = list(of_place)
+        epoch = current[group[0]]
+        if durable if epoch is None else all(mark.epoch != epoch for mark in group):
+            found += group
+            continue
+        ends = {group[0], group[-1]}
+        found += [m for m in group if m in ends or m not in earlier or m.epoch == epoch]
+    return found
 
 
 def differs(mark: Mark, part: TopicPartition, sha256: bytes | None, epochs: LeaderEpochs) -> str:

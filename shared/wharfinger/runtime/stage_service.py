@@ -64,7 +64,7 @@ class StageService(GroupService, Generic[S]):
     loop: StageLoop[S]
 
     def __init__(self, stage: Stage[S], context: ServiceContext) -> None:
-        super().__init__(stage.name, context, stage.partitioned)
+        super().__init__(stage.name, context, stage.partitioned, stage.broadcast)
         self._stage = stage
         settings = context.settings
         self._metrics = metrics = METRICS.of(stage.name)
