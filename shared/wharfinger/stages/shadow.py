@@ -234,9 +234,10 @@ class ShadowBook:
           pods that were added before it on their nodes.
 
         `observed`: lists of pods on a node, and reports of the pods without a node; of several
-        about the same node or bucket the last one holds. `at`: time of the step in microseconds. `since`: pods created before this time (microseconds) are
-        not compared. `decided`: uid of a pod -> the node that our scheduler chose, as recorded. For
-        a pod without an entry the node is chosen now.
+        about the same node or bucket the last one holds. `at`: time of the step in microseconds.
+        `since`: pods created before this time (microseconds) are not compared. `decided`: uid of a
+        pod -> the node that our scheduler chose, as recorded. For a pod without an entry the node
+        is chosen now.
         """
         new: list[Pod] = []
         for fact in _last_of_each(observed):
