@@ -2,8 +2,8 @@
 
     # build the programs and Helm, print the programs' directory
     python -m infra.kube.local build
-    # start one, print its kubeconfig
-    python -m infra.kube.local start build/kube/oslo --with controllers
+    # start one, and use it: `start` prints the lines for a shell that set KUBECONFIG and PATH
+    eval "$(python -m infra.kube.local start build/kube/oslo --with controllers)"
     python -m infra.kube.local stop build/kube/oslo
     python -m infra.kube.local run build/kube --clusters oslo,bergen -- pytest tests/kube
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -62,7 +63,9 @@ def main(arguments: list[str]) -> int:
                 print(programs())
                 helm()
             case "start":
-                print(cluster.start(options.directory.resolve(), wanted).kubeconfig())
+                started = cluster.start(options.directory.resolve(), wanted)
+                print(f"export KUBECONFIG={shlex.quote(str(started.kubeconfig()))}")
+                print(f'export PATH={shlex.quote(str(programs()))}:"$PATH"')
             case "stop":
                 cluster.stop(options.directory.resolve())
             case "run":

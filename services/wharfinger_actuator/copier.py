@@ -77,7 +77,7 @@ class CopyWriter(ObjectWriter):
             while True:
                 await self._of_hub.found(hub)
                 await self._identity.found(api)
-                lease = KubeLease(api, NAMESPACE, LEASE, self._holder)
+                lease = KubeLease(api, NAMESPACE, LEASE, self._holder, self._identity)
                 self._observed, self._templates, self._mirrors = HubObjects(), HubObjects(), []
                 try:
                     async with asyncio.TaskGroup() as group:
@@ -90,7 +90,7 @@ class CopyWriter(ObjectWriter):
                         self._watch_secrets(group, hub, api)
                         group.create_task(self._write(api, lease))
                 except* ReplacedError:
-                    pass
+                    lease.forget()
                 finally:
                     await lease.give_back()
 

@@ -61,7 +61,7 @@ class HubWriter(ObjectWriter):
         async with KubeApi(self.joined.write_access or self.joined.access) as api:
             while True:
                 await self._identity.found(api)
-                lease = KubeLease(api, NAMESPACE, LEASE, self._holder)
+                lease = KubeLease(api, NAMESPACE, LEASE, self._holder, self._identity)
                 self._observed, self._mirrors = HubObjects(), []
                 try:
                     async with asyncio.TaskGroup() as group:
@@ -75,7 +75,7 @@ class HubWriter(ObjectWriter):
                         self._watch(group, api, self._identity, self._paths, self._observed)
                         group.create_task(self._write(api, lease), name=f"{name}-write")
                 except* ReplacedError:
-                    pass
+                    lease.forget()
                 finally:
                     await lease.give_back()
 

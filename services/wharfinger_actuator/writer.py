@@ -96,14 +96,14 @@ class Writer:
         async with KubeApi(self.joined.write_access or self.joined.access) as api:
             while True:
                 await self._identity.found(api)
-                lease = KubeLease(api, NAMESPACE, LEASE, self._holder)
+                lease = KubeLease(api, NAMESPACE, LEASE, self._holder, self._identity)
                 try:
                     async with asyncio.TaskGroup() as group:
                         group.create_task(lease.keep(), name=f"{self.joined.name}-lease")
                         group.create_task(self._write(api, lease), name=f"{self.joined.name}-write")
                         group.create_task(self._events.run(api), name=f"{self.joined.name}-events")
                 except* ReplacedError:
-                    pass
+                    lease.forget()
                 finally:
                     await lease.give_back()
 

@@ -44,6 +44,11 @@ class Answering:
         self.answered: list[tuple[float, str, int]] = []
         self.arrived: list[tuple[float, str]] = []
 
+    def lead_to(self, member: Member, user: str) -> None:
+        """From now on another server is behind the same address."""
+        self._direct = read_kubeconfig(member.kubeconfig(user))
+        self._credentials = Credentials(self._direct)
+
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(auto_decompress=False)
         app = web.Application(client_max_size=1 << 26)

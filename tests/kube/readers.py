@@ -12,19 +12,20 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 class Reader:
-    """The user `collector` with one role, whose rules the test chooses."""
+    """The user `collector`, or another one, with one role, whose rules the test chooses."""
 
-    def __init__(self, member: Member, name: str) -> None:
+    def __init__(self, member: Member, name: str, user: str = "collector") -> None:
         self._member = member
         self._name = name
+        self._user = user
 
     @property
     def access(self) -> Access:
-        return read_kubeconfig(self._member.kubeconfig("collector"))
+        return read_kubeconfig(self._member.kubeconfig(self._user))
 
     def give(self, rules: Sequence[Json]) -> None:
         """These rules, and no others."""
-        self._member.apply(_role(self._name, rules), _binding(self._name))
+        self._member.apply(_role(self._name, rules), _binding(self._name, self._user))
 
     def end(self) -> None:
         self._member.kubectl("delete", "clusterrole,clusterrolebinding", self._name)
@@ -40,11 +41,11 @@ def _role(name: str, rules: Sequence[Json]) -> Json:
     }
 
 
-def _binding(name: str) -> Json:
+def _binding(name: str, user: str) -> Json:
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "ClusterRoleBinding",
         "metadata": {"name": name},
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
-        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "collector"}],
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
     }

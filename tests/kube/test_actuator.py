@@ -54,14 +54,14 @@ def closed_by(member: Member, name: str) -> str:
     return str(the_node(member, name)["metadata"].get("annotations", {}).get(CLOSED_BY, ""))
 
 
-def finished(member: Member, name: str, on: str) -> FinishedPod:
-    member.apply(pod(HOME, name, on))
+def finished(member: Member, name: str, on: str, home: str = HOME) -> FinishedPod:
+    member.apply(pod(home, name, on))
     status = json.dumps({"status": {"phase": "Failed", "reason": "Evicted"}})
     member.kubectl(
-        "patch", "pod", name, "-n", HOME, "--subresource=status", "--type=merge", "-p", status
+        "patch", "pod", name, "-n", home, "--subresource=status", "--type=merge", "-p", status
     )
-    found = json.loads(member.kubectl("get", "pod", name, "-n", HOME, "-o", "json"))
-    return FinishedPod(found["metadata"]["uid"], HOME, name, "Failed")
+    found = json.loads(member.kubectl("get", "pod", name, "-n", home, "-o", "json"))
+    return FinishedPod(found["metadata"]["uid"], home, name, "Failed")
 
 
 async def close_node(ledger: Ledger, member: Member, name: str) -> None:

@@ -1,24 +1,35 @@
 """A server whose storage is another than before: empty, or set back. On a cluster of its own, since
-the others' storage is not to be lost."""
+the others' storage is not to be lost. And another server behind the address of the one that may be
+written to."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from infra.kube import cluster
+from tests.apps import running
+from tests.kube.acting import WRITER, Audit, a_plane, decide, grant, join_for_writing
+from tests.kube.answering import Answering
 from tests.kube.collecting import Collecting, collecting, node, pod
-from tests.kube.member import Member, namespace
+from tests.kube.member import Json, Member, namespace
 from tests.kube.test_collector import agrees
 from tests.patience import eventually
 
+from wharfinger.domain.actuation import Verb
+from wharfinger.events.assignments import Placed
+from wharfinger.events.node_share import NodeShare
 from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.kube.joined import read_joined, store_joined
 from wharfinger.runtime.ledger import Ledger
+from wharfinger_actuator.app import ActuatorService
 
 PLACE = "here"
+BINDS: tuple[Verb, ...] = ("bind",)
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +121,77 @@ def _copied(storage: Path, kept: Path) -> None:
 def _back(storage: Path, kept: Path) -> None:
     shutil.rmtree(storage, ignore_errors=True)
     kept.rename(storage)
+
+
+# --- another server behind the address
+
+
+HOME, ON = "one-address", "one-address-1"
+
+
+@pytest.fixture
+def two(members: Sequence[Member]) -> Iterator[tuple[Member, Member]]:
+    """With the same objects, and the same rights."""
+    both = members[0], members[1]
+    for member in both:
+        grant(member, BINDS)
+        member.apply(namespace(HOME), node(ON), *(_waiting(f"web-{i}") for i in range(2)))
+    yield both
+    for member in both:
+        member.kubectl("delete", "namespace", HOME, "--wait=false")
+        member.kubectl("delete", "node", ON)
+
+
+async def test_nothing_is_written_to_another_server_behind_the_address(
+    two: tuple[Member, Member],
+    backend: Backend,
+    database_url: str,
+    topic_prefix: str,
+    tmp_path: Path,
+) -> None:
+    """Not even the Lease, which its own actuator needs; and all is done when the server is the one
+    that was joined."""
+    ours, other = two
+    uids = {one["metadata"]["name"]: one["metadata"]["uid"] for one in _pods(ours)}
+
+    def placed(number: int) -> Placed:
+        share = NodeShare(ON, (number,), pods=(uids[f"web-{number}"],))
+        return Placed(number + 1, f"decision-{number}", f"{HOME}/web-deployment", (share,))
+
+    join_for_writing(tmp_path, ours, BINDS)
+    joined = read_joined(tmp_path / f"{ours.name}.yaml")
+    around = ("publisher", "collector")
+    async with Answering(ours, WRITER) as writes:
+        store_joined(tmp_path, replace(joined, write_access=writes.access))
+        async with (
+            a_plane(backend, database_url, topic_prefix, tmp_path, around) as context,
+            running(ActuatorService(context)),
+        ):
+            await decide(context, ours, [placed(0)])
+            await eventually(lambda: _bound(ours) == {"web-0"})
+            audit = Audit(other)
+            writes.lead_to(other, WRITER)
+            # Nothing is open: the Lease alone is renewed.
+            await eventually(lambda: len(audit.calls()) >= 2)
+            await decide(context, ours, [placed(1)])
+            await eventually(lambda: len(audit.calls()) >= 4)
+            asked = {(c["verb"], c["objectRef"]["resource"]) for c in audit.calls()}
+            assert asked == {("get", "namespaces")}, "it asks which server that is"
+            assert not _bound(other)
+            writes.lead_to(ours, WRITER)
+            await eventually(lambda: _bound(ours) == {"web-0", "web-1"})
+    assert {call["verb"] for call in audit.calls()} == {"get"}
+
+
+def _waiting(name: str) -> Json:
+    made = pod(HOME, name, app="web")
+    made["spec"]["schedulerName"] = "wharfinger"
+    return made
+
+
+def _pods(member: Member) -> list[Json]:
+    return member.items("pods", "-n", HOME)
+
+
+def _bound(member: Member) -> set[str]:
+    return {one["metadata"]["name"] for one in _pods(member) if one["spec"].get("nodeName")}

@@ -136,6 +136,33 @@ def test_the_order_of_facts_within_a_step_means_nothing(
 
 
 @settings(max_examples=examples(60), deadline=None)
+@given(nodes(), pods(), WANTED, REQUIREMENTS, CHANCE)
+def test_of_several_facts_about_a_node_within_a_step_the_last_one_holds(
+    told: list[Node],
+    running: list[Pod],
+    wanted: list[Requirements],
+    later: Requirements,
+    chance: Random,
+) -> None:
+    """A collector reports a node that gets pods quickly several times. Each pod is compared once,
+    and counts once on its node afterwards."""
+    other = OtherScheduler(told, running)
+    early: list[PodsObserved] = []
+    for i, requirements in enumerate(wanted):
+        placed = other.place(
+            pod_number(i, requirements), chance.choice(sorted(other.snapshot.nodes))
+        )
+        early += other.facts(placed.node)
+    last = other.facts(*(fact.node for fact in early))
+    once, often = begun(told, running), begun(told, running)
+    found = once.observe(last)
+    assert often.observe([*early, *last]) == found
+    assert len({one.uid for one in found}) == len(found) == len(wanted)
+    pod = other.place(pod_number(99, later), chance.choice(sorted(other.snapshot.nodes)))
+    assert often.observe(other.facts(pod.node)) == once.observe(other.facts(pod.node))
+
+
+@settings(max_examples=examples(60), deadline=None)
 @given(nodes(), pods(), WANTED)
 def test_a_pod_that_waits_and_fits_is_named(
     told: list[Node], running: list[Pod], wanted: list[Requirements]

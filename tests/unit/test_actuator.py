@@ -163,17 +163,19 @@ def test_an_effect_waits_for_the_watches_that_it_needs(
 
 
 @pytest.mark.parametrize(
-    ("message", "outcome"),
+    ("code", "message", "outcome"),
     [
-        ('deployments.apps is forbidden: User "oslo" cannot create resource', Outcome.FORBIDDEN),
-        ('pods "web" is forbidden: exceeded quota: small', Outcome.REFUSED),
-        ('admission webhook "policy.test" denied the request: no', Outcome.REFUSED),
-        ("Forbidden", Outcome.FORBIDDEN),
+        (403, 'pods is forbidden: User "oslo" cannot create resource', Outcome.FORBIDDEN),
+        (403, 'pods "web" is forbidden: exceeded quota: small', Outcome.REFUSED),
+        (403, 'admission webhook "policy.test" denied the request: no', Outcome.REFUSED),
+        (403, "Forbidden", Outcome.FORBIDDEN),
+        (401, "Unauthorized", Outcome.FORBIDDEN),
+        (401, 'admission webhook "policy.test" denied the request: no', Outcome.REFUSED),
     ],
-    ids=["right", "quota", "webhook", "proxy"],
+    ids=["right", "quota", "webhook", "proxy", "credentials", "webhook, 401"],
 )
-def test_only_a_missing_right_stops_a_verb(message: str, outcome: Outcome) -> None:
-    answer = ApiAnswer(403, "Forbidden", message)
+def test_only_a_missing_right_stops_a_verb(code: int, message: str, outcome: Outcome) -> None:
+    answer = ApiAnswer(code, "Forbidden", message)
     attempts = Attempts()
     assert attempts.answered(REMOVE, answer, 0).outcome is outcome
     assert bool(attempts.stopped) is (outcome is Outcome.FORBIDDEN)

@@ -233,13 +233,14 @@ class ShadowBook:
         - Then each remaining new pod is compared and added, one after another. A comparison has the
           pods that were added before it on their nodes.
 
-        `observed`: lists of pods, one for each node, and reports of the pods without a node. `at`:
-        time of the step in microseconds. `since`: pods created before this time (microseconds) are
-        not compared. `decided`: uid of a pod -> the node that our scheduler chose, as recorded. For
-        a pod without an entry the node is chosen now.
+        `observed`: lists of pods on a node, and reports of the pods without a node; of several
+        about the same node or bucket the last one holds. `at`: time of the step in microseconds.
+        `since`: pods created before this time (microseconds) are not compared. `decided`: uid of a
+        pod -> the node that our scheduler chose, as recorded. For a pod without an entry the node
+        is chosen now.
         """
         new: list[Pod] = []
-        for fact in observed:
+        for fact in _last_of_each(observed):
             if isinstance(fact, WaitingPodsObserved):
                 self._wait_in(fact, at)
             elif fact.node == NO_NODE:
@@ -371,6 +372,18 @@ class ShadowBook:
         del self._pods[pod.node][pod.uid]
         if pod.node in self._snapshot.nodes:
             self._snapshot.remove(pod)
+
+
+def _last_of_each(
+    observed: Sequence[PodsObserved | WaitingPodsObserved],
+) -> Iterable[PodsObserved | WaitingPodsObserved]:
+    """One step takes in several facts about a node that changes quickly. A pod that is in two of
+    them was placed once."""
+    last: dict[str | tuple[str, int], PodsObserved | WaitingPodsObserved] = {}
+    for fact in observed:
+        key = fact.node if isinstance(fact, PodsObserved) else (fact.namespace, fact.bucket)
+        last[key] = fact
+    return last.values()
 
 
 def _on(node: str, pod: Pod) -> Pod:

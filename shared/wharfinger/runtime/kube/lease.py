@@ -17,7 +17,7 @@ import structlog
 
 from wharfinger.domain.text import one_line
 from wharfinger.runtime.kube.api import ApiError, KubeApi
-from wharfinger.runtime.kube.identity import AWAY
+from wharfinger.runtime.kube.identity import AWAY, Identity
 
 LASTS_S = 15
 RENEW_S = 5.0
@@ -44,11 +44,15 @@ class _LeaseObject(msgspec.Struct):
 
 
 class KubeLease:
-    """`holder`: who we are; of two processes each has a name of its own. `why`: why we do not hold
-    it; "": we do, or have not asked yet."""
+    """`holder`: who we are; of two processes each has a name of its own. `identity`: which server
+    it is of; it is not renewed in another one, where somebody else may need it. `why`: why we do
+    not hold it; "": we do, or have not asked yet."""
 
-    def __init__(self, api: KubeApi, namespace: str, name: str, holder: str) -> None:
+    def __init__(
+        self, api: KubeApi, namespace: str, name: str, holder: str, identity: Identity | None = None
+    ) -> None:
         self._api = api
+        self._identity = identity
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path = f"{self._collection}/{name}"
         self._named = {"name": name, "namespace": namespace}
@@ -64,7 +68,7 @@ class KubeLease:
         return time.monotonic() < self._held_until - LEFT_S_MIN
 
     async def keep(self) -> None:
-        """Take it where it is free and renew it, until cancelled."""
+        """Take it where it is free and renew it, until cancelled. ReplacedError."""
         while True:
             try:
                 await self.renew()
@@ -74,8 +78,10 @@ class KubeLease:
             await asyncio.sleep(RENEW_S if self.held or self._seen[0] else RENEW_S / 5)
 
     async def renew(self) -> None:
-        """Once. ApiError, UnreachableError, CredentialsError."""
+        """Once. ApiError, UnreachableError, CredentialsError, ReplacedError."""
         began = time.monotonic()
+        if self._identity is not None:
+            await self._identity.checked(self._api)
         try:
             found = await self._api.get(self._path, _LeaseObject)
         except ApiError as error:
@@ -105,6 +111,10 @@ class KubeLease:
             return ""
         age = datetime.now(UTC) - datetime.fromisoformat(spec.renew_time)
         return spec.holder_identity if age.total_seconds() < 2 * LASTS_S else ""
+
+    def forget(self) -> None:
+        """Another server answers: there is nothing to give back there."""
+        self._held_until = 0.0
 
     async def give_back(self) -> None:
         """So that the next one need not wait until it has run out. Errors are not worth a wait."""

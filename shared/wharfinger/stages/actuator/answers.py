@@ -99,7 +99,7 @@ def outcome_of(verb: Verb, answer: ApiAnswer) -> Outcome:
         return Outcome.BLOCKED
     if answer.code == 403 and NAMESPACE_TERMINATING in answer.causes:
         return Outcome.BLOCKED
-    if answer.code == 403 and _by_admission(answer.message):
+    if answer.code in (401, 403) and _by_admission(answer.message):
         return Outcome.REFUSED
     if answer.code == 409 and FIELD_MANAGER in answer.causes:
         return Outcome.REFUSED
@@ -110,7 +110,8 @@ def outcome_of(verb: Verb, answer: ApiAnswer) -> Outcome:
 
 
 def _by_admission(message: str) -> bool:
-    """Whether a 403 is about this object alone: a quota, a policy or a webhook refuses it. A right
-    that is missing is said as `... is forbidden: User "oslo" cannot create resource ...`."""
+    """Whether it is about this object alone: a quota, a policy or a webhook refuses it. A webhook
+    chooses its code, 401 as well. A right that is missing is said as `... is forbidden: User "oslo"
+    cannot create resource ...`, and credentials that are not accepted as `Unauthorized`."""
     said = message.partition(" is forbidden: ")[2]
     return message.startswith("admission webhook ") or (said != "" and not said.startswith("User "))
