@@ -237,7 +237,7 @@ class PacedFetches:
         self._asked_again = wanted & {partition.topic for partition in left_out}
         if found:
             self._asked_again |= wanted
-            if self._signalled is False:
+            if not wanted:
                 self._silent_since = self._loop.time()
             self._signalled = None
             return True
