@@ -355,9 +355,13 @@ class Relay:
         crash would look for what was sent behind where it stands."""
         saving = asyncio.ensure_future(self._save())
         try:
-            return await self._next_rows()
-        finally:
-            await saving
+            found = await self._next_rows()
+        except BaseException:
+            saving.cancel()
+            await asyncio.wait([saving])
+            raise
+        await saving
+        return found
 
     async def _settle(self) -> None:
         """After a turn that broke off: some of its records may stand on the topics where a batch
