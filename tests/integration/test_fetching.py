@@ -16,7 +16,7 @@ from aiokafka.protocol.fetch import FetchRequest
 from tests.patience import eventually
 
 from wharfinger.runtime.backends import DURABLE, MEMORY, Backend
-from wharfinger.runtime.fetch_pacing import Pace, PacedFetches, SendSignals, WakeUp
+from wharfinger.runtime.fetch_pacing import VAIN_MAX, Pace, PacedFetches, SendSignals, WakeUp
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.producer import idempotent_producer
 from wharfinger.runtime.topics import TopicSpec, ensure_topics
@@ -68,6 +68,10 @@ async def reading(
 
 def empty(name: str) -> float:
     return float(METRICS.of(name).empty_fetches._value.get())
+
+
+def fetched(name: str) -> float:
+    return float(METRICS.of(name).fetches._value.get())
 
 
 async def send(backend: Backend, topic: str, signals: SendSignals | None) -> None:
@@ -204,6 +208,75 @@ async def test_a_fetch_after_a_signal_asks_for_that_topic_only(
     assert [m.value for messages in taken.values() for m in messages] == [b"value"]
     assert asked
     assert all(found == {busy} for found in asked), asked
+
+
+async def test_a_signal_for_a_record_that_is_here_asks_for_nothing(
+    memory: Backend, topic: str
+) -> None:
+    signals, name = SendSignals(), "here-already"
+    async with reading(memory, topic, Pace(0.01, NEVER_S), signals, name) as consumer:
+        await paused(name)
+        await send(memory, topic, signals)
+        assert await consumer.getmany(timeout_ms=int(PATIENCE_S * 1000))
+        await paused(name)
+        before = fetched(name)
+        for _ in range(20):
+            signals.sent(topic, 2, 0)
+            await asyncio.sleep(0.02)
+    assert fetched(name) == before
+
+
+async def test_what_is_not_there_is_asked_for_a_few_times_only(memory: Backend, topic: str) -> None:
+    """A topic that was made again has no such record."""
+    signals, name = SendSignals(), "gone"
+    async with reading(memory, topic, Pace(0.01, NEVER_S), signals, name):
+        await paused(name)
+        before = fetched(name)
+        signals.sent(topic, 2, 1000)
+        await eventually(lambda: fetched(name) == before + VAIN_MAX)
+        await paused(name)
+        assert fetched(name) == before + VAIN_MAX
+        signals.sent(topic, 2, 1001)
+        await eventually(lambda: fetched(name) > before + VAIN_MAX)
+
+
+async def test_a_backlog_is_read_to_its_end_by_one_signal(memory: Backend, topic: str) -> None:
+    """A fetch holds a part of it only."""
+    signals, name = SendSignals(), "backlog"
+    async with reading(memory, topic, Pace(0.01, NEVER_S), signals, name) as consumer:
+        assert consumer._fetcher is not None
+        consumer._fetcher._fetch_max_bytes = 5000
+        await paused(name)
+        before = fetched(name)
+        producer = idempotent_producer(memory, client_id="test")
+        await producer.start()
+        for n in range(40):
+            await producer.send_and_wait(topic, b"%05d" % n * 200, partition=2)
+        await producer.stop()
+        signals.sent(topic, 2, 39)
+        found: list[bytes] = []
+        async with asyncio.timeout(PATIENCE_S):
+            while len(found) < 40:
+                taken = await consumer.getmany(timeout_ms=1000)
+                found += [(m.value or b"")[:5] for messages in taken.values() for m in messages]
+    assert fetched(name) - before > 3
+    assert found == [b"%05d" % n for n in range(40)]
+
+
+async def test_a_partition_that_was_held_back_is_asked_for_when_its_reader_goes_on(
+    memory: Backend, topic: str
+) -> None:
+    signals, name = SendSignals(), "held-back"
+    partition = TopicPartition(topic, 2)
+    async with reading(memory, topic, Pace(0.01, NEVER_S), signals, name) as consumer:
+        consumer.pause(partition)
+        await paused(name)
+        await send(memory, topic, signals)
+        await paused(name)
+        assert not await consumer.getmany(timeout_ms=200)
+        consumer.resume(partition)
+        taken = await consumer.getmany(timeout_ms=int(PATIENCE_S * 1000))
+    assert [m.value for messages in taken.values() for m in messages] == [b"value"]
 
 
 async def test_a_reader_in_its_pause_can_be_stopped(memory: Backend, topic: str) -> None:

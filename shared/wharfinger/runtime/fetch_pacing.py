@@ -6,8 +6,11 @@ within the wait: a short wait keeps both sides busy with empty fetches, a long o
 record. Its readers therefore ask with the shortest wait, and the pause between two fetches is
 theirs:
 
-    empty answer -> pause until a producer of this process has sent to one of the topics, at most
-    `idle_s` -> next fetch
+    nothing to ask for -> pause until a producer of this process has sent to one of the partitions,
+    at most `idle_s` -> fetch of that partition
+
+A signal names the record. A reader that has it already does not ask, and one that was given nothing
+asks again soon: a broker under load may use up a wait of a millisecond before it looks.
 
 Records of other processes give no such signal. One that a fetch finds by itself says that there are
 such processes and that more may follow: from then on the pause is `quick_s`, and grows with the
@@ -16,12 +19,10 @@ to the ledger, since its records come soon (`SendSignals.expect`). So a record w
 `idle_s`, and for at most an eighth of the silence before it. A lost signal costs the same and
 nothing else.
 
-A partition whose records the reader has not taken yet is left out of a fetch. Its signals come too
-early then, so a pause after such a fetch also ends when those records have been taken.
-
 A fetch names every partition, and broker and client go through all of them for an answer that is
-mostly about one. So a fetch that follows a signal asks for the topics that were signalled only. All
-are asked for as often as without signals.
+mostly about one. So a fetch that follows a signal asks for the partitions that were signalled, and
+for those that are known to have more. All are asked for as often as without signals. A partition
+whose records have not been taken yet cannot be asked for; its signals are kept until they have.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,9 @@ records."""
 HOUSEKEEPING_S = 5.0
 """How often the client's fetch loop wakes where nothing happens. It is woken by every event that it
 has to act on, but for the first fetch of an assignment."""
+
+VAIN_MAX = 3
+"""So often a partition is asked for what is known to be there, and is not given: it may be gone."""
 
 BEGINNING_S = 0.05
 """How often it wakes until that fetch. Sometimes nothing wakes it when the positions are set: one
@@ -78,6 +82,11 @@ class Pace:
         return min(self.idle_s, max(self.quick_s, silence_s / SILENCE_PART))
 
 
+Signal = tuple[str, int, int]
+"""Topic, partition and offset of a record that was acknowledged; the last two are -1 where they are
+not known."""
+
+
 class WakeUp:
     """An event of the running loop that any thread may set. `expected` is called in that loop after
     `expect`."""
@@ -87,11 +96,10 @@ class WakeUp:
         self._expected = expected
         self._event = asyncio.Event()
         self._scheduled = False
-        self._topics: deque[str] = deque()
+        self._signals: deque[Signal] = deque()
 
-    def set(self, topic: str = "") -> None:
-        """`topic`: for whose records; "": not known."""
-        self._topics.append(topic)
+    def set(self, *signals: Signal) -> None:
+        self._signals.extend(signals)
         if self._scheduled:
             return
         self._scheduled = True
@@ -110,11 +118,11 @@ class WakeUp:
         self._scheduled = False
         self._event.set()
 
-    def clear(self) -> Set[str]:
-        """The topics for which it was set since the last time."""
+    def clear(self) -> list[Signal]:
+        """What it was set with since the last time."""
         self._event.clear()
         # other threads may append meanwhile
-        return {self._topics.popleft() for _ in range(len(self._topics))}
+        return [self._signals.popleft() for _ in range(len(self._signals))]
 
     async def within(self, timeout_s: float) -> bool:
         """Whether it was set in that time."""
@@ -127,8 +135,8 @@ class WakeUp:
 
 
 class SendSignals:
-    """From the producers of a process to its readers: a record of this topic has been acknowledged.
-    One for each process.
+    """From the producers of a process to its readers: a record has been acknowledged. One for each
+    process.
 
     `expect` is the weaker signal for records that another process is about to send: readers poll
     quickly for a while.
@@ -138,9 +146,9 @@ class SendSignals:
         self._lock = threading.Lock()
         self._readers: dict[str, tuple[WakeUp, ...]] = {}
 
-    def sent(self, topic: str) -> None:
+    def sent(self, topic: str, partition: int = -1, offset: int = -1) -> None:
         for reader in self._readers.get(topic, ()):
-            reader.set(topic)
+            reader.set((topic, partition, offset))
 
     def expect(self) -> None:
         for reader in {reader for readers in tuple(self._readers.values()) for reader in readers}:
@@ -191,23 +199,23 @@ class PacedFetches:
             signals.listen(topics, self._wakeup)
         self._loop = asyncio.get_running_loop()
         self._assignment: object = None
-        self._silent_since = self._whole_at = self._loop.time()
-        self._asked_again: Set[str] = frozenset()
-        """Topics whose signals have not been answered, or that may have more."""
-        self._signalled: bool | None = None
-        """Whether a signal ended the last pause; None where there was none since records came
-        last."""
+        self._silent_since = self._loop.time()
+        self._began = self._all_due = 0.0
+        """When the last fetch began, and when all partitions have their turn."""
+        self._ends: dict[TopicPartition, int] = {}
+        """How far each partition is known to go by the signals that have come."""
+        self._vain: dict[TopicPartition, tuple[int, int]] = {}
+        """How far a partition was asked for in vain, and how often."""
 
     def close(self) -> None:
         if self._signals is not None:
             self._signals.forget(self._wakeup)
 
     def _expect(self) -> None:
-        """A long pause ends now; a short one goes on."""
-        now = self._loop.time()
-        if self._pace.pause_s(now - self._silent_since) > self._pace.quick_s:
-            self._wakeup.set()
-        self._silent_since = now
+        """A long pause ends soon; a short one goes on."""
+        self._silent_since = now = self._loop.time()
+        self._all_due = min(self._all_due, now + self._pace.quick_s)
+        self._wakeup.set()
 
     async def _paced(self, assignment: Any, node: int, request: Any) -> bool:
         """As the method it wraps: whether records have come. It is over when the next fetch may be
@@ -215,6 +223,9 @@ class PacedFetches:
         if assignment is not self._assignment:
             # positions are about to be set: do not let them wait
             self._assignment, self._silent_since = assignment, self._loop.time()
+            self._all_due = 0.0
+            self._ends.clear()
+            self._vain.clear()
         self._fetcher._fetcher_timeout = HOUSEKEEPING_S
         try:
             return await self._fetched(assignment, node, request)
@@ -223,86 +234,122 @@ class PacedFetches:
                 self._fetcher._fetcher_timeout = BEGINNING_S
 
     async def _fetched(self, assignment: Any, node: int, request: Any) -> bool:
-        began = self._loop.time()
-        wanted = self._wakeup.clear() | self._asked_again
-        askable = _partitions(request)
-        if self._asks_for_all(wanted, began):
-            self._whole_at = began
+        if not self._pace.idle_s:
+            return await self._asked(assignment, node, request)
+        if not await self._rested():
+            return False
+        self._note_signals()
+        offsets = _offsets(request)
+        behind = {tp for tp, offset in offsets.items() if self._is_behind(assignment, tp, offset)}
+        now = self._loop.time()
+        if now < self._all_due:
+            if not behind:
+                await self._pause(assignment, assignment.tps - offsets.keys())
+                return False
+            again = any(tp in self._vain for tp in behind)
+            request = _narrowed(
+                request, behind, round(1000 * self._pace.quick_s) if again else GLANCE_MS
+            )
         else:
-            request = _narrowed(request, wanted)
+            self._all_due = now + self._pace.pause_s(now - self._silent_since)
+        self._began = now
+        found = await self._asked(assignment, node, request)
+        self._note_found(assignment, behind, _offsets(request))
+        return found
+
+    async def _asked(self, assignment: Any, node: int, request: Any) -> bool:
         self._metrics.fetches.inc()
         found = bool(await self._fetch(assignment, node, request))
-        left_out = assignment.tps - askable
-        # what was left out has not been asked for
-        self._asked_again = wanted & {partition.topic for partition in left_out}
-        if found:
-            self._asked_again |= wanted
-            if not wanted:
-                self._silent_since = self._loop.time()
-            self._signalled = None
-            return True
-        self._metrics.empty_fetches.inc()
-        if self._signalled:
-            self._asked_again |= wanted
-        if self._pace.idle_s and assignment.active and not self._fetcher._closed:
-            self._signalled = await self._pause(began, left_out)
-            # A broker under load may use up a wait of a millisecond before it looks.
-            self._fetcher._fetch_max_wait_ms = (
-                round(1000 * self._pace.quick_s) if self._signalled else GLANCE_MS
-            )
-        return False
+        if not found:
+            self._metrics.empty_fetches.inc()
+        return found
 
-    def _asks_for_all(self, wanted: Set[str], now: float) -> bool:
-        """Whether the fetch is not for signals only, or all topics have their turn."""
-        return (
-            not self._pace.idle_s
-            or not wanted
-            or "" in wanted
-            or now - self._whole_at >= self._pace.pause_s(now - self._silent_since)
-        )
+    def _note_signals(self) -> None:
+        for topic, partition, offset in self._wakeup.clear():
+            if offset < 0:
+                self._all_due = 0.0
+                continue
+            tp = TopicPartition(topic, partition)
+            self._ends[tp] = max(self._ends.get(tp, 0), offset + 1)
 
-    async def _pause(self, began: float, left_out: Set[TopicPartition]) -> bool:
-        """Whether there is reason to look again; False: it ended by itself. The client awaits a
-        cancelled fetch without expecting that it raises. `left_out`: the partitions that the last
-        fetch did not ask for."""
-        # What was signalled and not found is looked for again soon.
-        now = self._loop.time()
-        pause_s = self._pace.pause_s(0.0 if self._signalled else now - self._silent_since)
-        whole_in_s = self._whole_at + self._pace.pause_s(now - self._silent_since) - now
+    def _end(self, assignment: Any, tp: TopicPartition) -> int:
+        """How far the partition is known to go, by signals and by the broker's last answer."""
+        return max(self._ends.get(tp, 0), assignment.state_value(tp).highwater or 0)
+
+    def _is_behind(self, assignment: Any, tp: TopicPartition, offset: int) -> bool:
+        end = self._end(assignment, tp)
+        if offset >= end:
+            self._vain.pop(tp, None)
+            return False
+        asked, times = self._vain.get(tp, (0, 0))
+        return asked < end or times < VAIN_MAX
+
+    def _note_found(
+        self, assignment: Any, behind: Set[TopicPartition], offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        """`behind`: those of which it was known; `offsets`: from where each was asked for."""
+        records = self._fetcher._records
+        self._note_signals()  # of what came while it was asked for
+        for tp, offset in offsets.items():
+            if tp in records:
+                self._vain.pop(tp, None)
+                if tp not in behind and self._ends.get(tp, 0) <= offset:
+                    # more may follow, from a process that gives no signals
+                    self._silent_since = now = self._loop.time()
+                    self._all_due = min(self._all_due, now + self._pace.quick_s)
+            elif tp in behind:
+                end = self._end(assignment, tp)
+                asked, times = self._vain.get(tp, (0, 0))
+                self._vain[tp] = end, times + 1 if asked == end else 1
+
+    async def _pause(self, assignment: Any, left_out: Set[TopicPartition]) -> None:
+        """Until a signal has come, all partitions have their turn, or one that was left out can be
+        asked for: its records have been taken, or its reader goes on. The client awaits a cancelled
+        fetch without expecting that it raises."""
         try:
-            if not await self._called(max(0.0, min(pause_s, whole_in_s)), left_out):
-                return False
-            await asyncio.sleep(max(0.0, began + self._pace.quick_s / 2 - self._loop.time()))
+            while assignment.active and not self._fetcher._closed:
+                left_s = self._all_due - self._loop.time()
+                if left_s <= 0:
+                    return
+                # nothing tells when a partition that was left out can be asked for
+                look_s = min(left_s, self._pace.quick_s) if left_out else left_s
+                if await self._wakeup.within(look_s):
+                    return
+                if any(self._can_be_asked(assignment, tp) for tp in left_out):
+                    return
         except asyncio.CancelledError:
             pass
+
+    async def _rested(self) -> bool:
+        """After the least time between two fetches; False: the client does not want this one any
+        more."""
+        try:
+            await asyncio.sleep(max(0.0, self._began + self._pace.quick_s / 2 - self._loop.time()))
+        except asyncio.CancelledError:
+            return False
         return True
 
-    async def _called(self, timeout_s: float, left_out: Set[TopicPartition]) -> bool:
-        """Whether a signal has come in that time, or what kept partitions out of the last fetch has
-        been taken."""
-        if not left_out:
-            return await self._wakeup.within(timeout_s)
-        end = self._loop.time() + timeout_s
-        while not left_out.isdisjoint(self._fetcher._records):
-            left_s = end - self._loop.time()
-            if left_s <= 0:
-                return False
-            if await self._wakeup.within(min(left_s, self._pace.quick_s)):
-                break
-        return True
+    def _can_be_asked(self, assignment: Any, tp: TopicPartition) -> bool:
+        state = assignment.state_value(tp)
+        return tp not in self._fetcher._records and state.has_valid_position and not state.paused
 
 
-def _partitions(request: Any) -> set[TopicPartition]:
+def _offsets(request: Any) -> dict[TopicPartition, int]:
+    """From where each partition of a fetch is asked for."""
     return {
-        TopicPartition(topic, number) for topic, parts in request.topics for number, *_ in parts
+        TopicPartition(topic, number): offset
+        for topic, parts in request.topics
+        for number, offset, *_ in parts
     }
 
 
-def _narrowed(request: Any, wanted: Set[str]) -> Any:
-    """For these topics only; as it is where it names none of them."""
-    topics = [(topic, parts) for topic, parts in request.topics if topic in wanted]
-    if not topics:
-        return request
+def _narrowed(request: Any, wanted: Set[TopicPartition], wait_ms: int) -> Any:
+    """For these partitions only."""
     narrowed = copy(request)
-    narrowed._topics = topics
+    narrowed._max_wait_ms = wait_ms
+    narrowed._topics = [
+        (topic, kept)
+        for topic, parts in request.topics
+        if (kept := [part for part in parts if TopicPartition(topic, part[0]) in wanted])
+    ]
     return narrowed

@@ -123,12 +123,18 @@ def teach_producer_id_v3() -> bool:
     return True
 
 
+def _place_of(done: asyncio.Future[RecordMetadata]) -> tuple[int, int]:
+    if done.cancelled() or done.exception() is not None:
+        return -1, -1
+    return done.result().partition, done.result().offset
+
+
 class Producer(AIOKafkaProducer):
     """The driver's own, but for its stop, which waits without end when records are under way to a
-    broker that is gone. `sent` is called with the topic of each batch that the broker has
-    acknowledged, or that it may have."""
+    broker that is gone. `sent` is called with topic, partition and offset of each batch that the
+    broker has acknowledged; the last two are -1 where it may have it and has not said so."""
 
-    sent: Callable[[str], object] | None = None
+    sent: Callable[[str, int, int], object] | None = None
 
     async def send(self, topic: str, *args: Any, **kwargs: Any) -> asyncio.Future[RecordMetadata]:
         return self._signalled(topic, await super().send(topic, *args, **kwargs))
@@ -142,7 +148,7 @@ class Producer(AIOKafkaProducer):
         self, topic: str, acknowledged: asyncio.Future[RecordMetadata]
     ) -> asyncio.Future[RecordMetadata]:
         if (sent := self.sent) is not None:
-            acknowledged.add_done_callback(lambda _: sent(topic))
+            acknowledged.add_done_callback(lambda done: sent(topic, *_place_of(done)))
         return acknowledged
 
     async def stop(self) -> None:
@@ -206,7 +212,7 @@ def idempotent_producer(
     *,
     client_id: str,
     linger_ms: int = 0,
-    sent: Callable[[str], object] | None = None,
+    sent: Callable[[str, int, int], object] | None = None,
     fencing_id: str = "",
 ) -> Producer:
     """A producer that is not started yet; call it in a running loop, `await start()` it, `await
