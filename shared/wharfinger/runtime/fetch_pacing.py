@@ -51,8 +51,9 @@ HOUSEKEEPING_S = 5.0
 """How often the client's fetch loop wakes where nothing happens. It is woken by every event that it
 has to act on, but for the first fetch of an assignment."""
 
-VAIN_MAX = 3
-"""So often a partition is asked for what is known to be there, and is not given: it may be gone."""
+VAIN_MAX = 10
+"""So often a partition is asked for what is known to be there, and is not given: it may be gone. A
+broker under load gives it the second or third time, so each time it has longer to look."""
 
 BEGINNING_S = 0.05
 """How often it wakes until that fetch. Sometimes nothing wakes it when the positions are set: one
@@ -246,10 +247,8 @@ class PacedFetches:
             if not behind:
                 await self._pause(assignment, assignment.tps - offsets.keys())
                 return False
-            again = any(tp in self._vain for tp in behind)
-            request = _narrowed(
-                request, behind, round(1000 * self._pace.quick_s) if again else GLANCE_MS
-            )
+            times = max((self._vain.get(tp, (0, 0))[1] for tp in behind), default=0)
+            request = _narrowed(request, behind, round(1000 * self._pace.quick_s * times))
         else:
             self._all_due = now + self._pace.pause_s(now - self._silent_since)
         self._began = now
@@ -346,7 +345,7 @@ def _offsets(request: Any) -> dict[TopicPartition, int]:
 def _narrowed(request: Any, wanted: Set[TopicPartition], wait_ms: int) -> Any:
     """For these partitions only."""
     narrowed = copy(request)
-    narrowed._max_wait_ms = wait_ms
+    narrowed._max_wait_ms = max(GLANCE_MS, wait_ms)
     narrowed._topics = [
         (topic, kept)
         for topic, parts in request.topics
