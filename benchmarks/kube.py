@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 import time
@@ -81,7 +80,8 @@ def main(arguments: list[str]) -> int:
         return 2
     (cluster, *_) = sorted(path.parent for path in Path(directory).glob("*/cluster.json"))
     access = read_kubeconfig(cluster / "admin.kubeconfig")
-    asyncio.run(_bind(cluster, access, options))
+    if options.binds:
+        asyncio.run(_bind(cluster, access, options))
     if options.pods:
         asyncio.run(_measure(access, options))
     return 0
@@ -89,8 +89,6 @@ def main(arguments: list[str]) -> int:
 
 async def _bind(cluster: Path, access: Access, options: argparse.Namespace) -> None:
     """Before the cluster is filled, so that the nodes and their number are these."""
-    if not options.binds:
-        return
     async with KubeApi(access) as api:
         await _fill(api, options.bind_nodes, 0)
     await kube_binds.measure(cluster, access, options.binds)
@@ -174,7 +172,7 @@ def _say(name: str, count: int, began: float, cpu: float, more: str = "") -> Non
 
 async def _fill(api: KubeApi, nodes: int, pods: int) -> None:
     """What is there already stays."""
-    await _create(api, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    await kube_binds.create(api, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     while True:  # pods are refused before the namespace has its account
         accounts = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
         try:
@@ -186,19 +184,11 @@ async def _fill(api: KubeApi, nodes: int, pods: int) -> None:
 
     async def one(path: str, body: dict[str, object]) -> None:
         async with gate:
-            await _create(api, path, body)
+            await kube_binds.create(api, path, body)
 
     await asyncio.gather(*(one("/api/v1/nodes", _node(i)) for i in range(nodes)))
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
     await asyncio.gather(*(one(path, _pod(i, i % nodes)) for i in range(pods)))
-
-
-async def _create(api: KubeApi, path: str, body: dict[str, object]) -> None:
-    try:
-        await api.request("POST", path, body=json.dumps(body).encode())
-    except ApiError as error:
-        if error.code != 409:
-            raise
 
 
 def _node(i: int) -> dict[str, object]:

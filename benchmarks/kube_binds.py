@@ -101,7 +101,7 @@ async def measure(cluster: Path, access: Access, pods: int) -> None:
     there already, with room for `pods` of 100m and 64Mi."""
     found: dict[str, list[Bound]] = {"kube-scheduler": [], "wharfinger": []}
     async with KubeApi(access) as api:
-        await _post(api, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        await create(api, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         for turn in range(TURNS):
             home = f"binds-theirs-{turn}"
             async with _waiting(api, home, pods, "default-scheduler") as seen:
@@ -128,8 +128,8 @@ async def _bound(seen: _Seen, pods: int, used: Callable[[], float]) -> Bound:
 @asynccontextmanager
 async def _waiting(api: KubeApi, home: str, pods: int, scheduler: str) -> AsyncIterator[_Seen]:
     """A Deployment whose pods all exist and wait; they are gone afterwards."""
-    await _post(api, "/api/v1/namespaces", {"metadata": {"name": home}})
-    await _post(api, f"/apis/apps/v1/namespaces/{home}/deployments", _deployment(pods, scheduler))
+    await create(api, "/api/v1/namespaces", {"metadata": {"name": home}})
+    await create(api, f"/apis/apps/v1/namespaces/{home}/deployments", _deployment(pods, scheduler))
     seen = _Seen()
     path, decode = f"/api/v1/namespaces/{home}/pods", msgspec.json.Decoder(_Pod).decode
     reflector: Reflector[_Pod] = Reflector(api, path, decode, seen)
@@ -178,7 +178,8 @@ def _ours(access: Access) -> Iterator[Callable[[], float]]:
         yield lambda: sum(processor_seconds(plane).values())
 
 
-async def _post(api: KubeApi, path: str, body: dict[str, object]) -> None:
+async def create(api: KubeApi, path: str, body: dict[str, object]) -> None:
+    """What is there already stays."""
     try:
         await api.request("POST", path, body=json.dumps(body).encode())
     except ApiError as error:

@@ -167,7 +167,8 @@ class Relay:
         fresh = not self._cursors
         if fresh:
             await self._begin_anew()
-        await self._note(self._not_noted(timeline))
+        if missing := self._not_noted(timeline):
+            await self._note(await self._ledger.published(missing, self._incarnation))
         log.info(
             "relay.resumed", cursors=len(self._cursors), known_ids=len(self._skip), refill=fresh
         )
@@ -205,13 +206,11 @@ class Relay:
             or (noted.incarnation, noted.seq) < (self._incarnation, seq)
         }
 
-    async def _note(self, seqs: Mapping[str, int]) -> None:
+    async def _note(self, published: Iterable[StreamPublished]) -> None:
         """Write the timeline, and wait for it: what is published must never be ahead of what it
         says."""
-        if self._timeline is not None and seqs:
-            await self._send(
-                self._maker.timeline(await self._ledger.published(seqs, self._incarnation))
-            )
+        if self._timeline is not None:
+            await self._send(self._maker.timeline(published))
 
     async def _begin_anew(self) -> None:
         """Send the latest facts, and set the cursors to where the retention of the longest kept
@@ -298,8 +297,7 @@ class Relay:
             rows = found.rows
             if not rows:
                 return 0
-            if self._timeline is not None:
-                await self._send(self._maker.timeline(_published(found, self._incarnation)))
+            await self._note(_published(found, self._incarnation))
             records = self._maker.records(self._wanted(rows), found.places)
             self._rows = tuple(rows)
             self._waiting.add(

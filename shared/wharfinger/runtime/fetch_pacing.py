@@ -247,7 +247,7 @@ class PacedFetches:
             if not behind:
                 await self._pause(assignment, assignment.tps - offsets.keys())
                 return False
-            times = max((self._vain.get(tp, (0, 0))[1] for tp in behind), default=0)
+            times = max(self._vain.get(tp, (0, 0))[1] for tp in behind)
             request = _narrowed(request, behind, round(1000 * self._pace.quick_s * times))
         else:
             self._all_due = now + self._pace.pause_s(now - self._silent_since)
