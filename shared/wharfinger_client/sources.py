@@ -445,9 +445,12 @@ class _NoTopicError(ConsumerError):
 
 
 def _passes(error: Any) -> bool:
-    """Whether a failure of aiokafka is waited for. A request that had no answer in time is one."""
-    from aiokafka.errors import KafkaTimeoutError, RequestTimedOutError
+    """Whether a failure of aiokafka is waited for. A request that had no answer in time is one, and
+    so is an error without a class of its own and without a cause: no broker could be asked."""
+    from aiokafka.errors import KafkaError, KafkaTimeoutError, RequestTimedOutError
 
+    if type(error) is KafkaError:
+        return error.__cause__ is None
     return bool(error.retriable) or isinstance(error, KafkaTimeoutError | RequestTimedOutError)
 
 

@@ -11,9 +11,10 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from tests.patience import in_patience
 from tests.planes import kill
@@ -171,6 +172,40 @@ async def test_a_broker_that_is_away_and_a_topic_that_is_not_made_yet_are_waited
         await filled(broker, range(1, 26))
         await taking
     cursors.close()
+    assert sorted(rows(own)) == list(range(1, 26))
+
+
+@pytest.mark.parametrize("call", ["start", "topics", "end_offsets", "beginning_offsets", "getmany"])
+async def test_a_broker_that_is_killed_before_any_call_of_a_connection_is_waited_for(
+    broker: EmbeddedBroker, own: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    await made(broker)
+    await filled(broker, range(1, 21))
+    cursors = SqliteCursors(str(own))
+    async with reading(broker, cursors) as consumer:
+        await take(consumer, own, 20)
+    asked = getattr(AIOKafkaConsumer, call)
+    again: list[asyncio.Task[None]] = []
+
+    async def filled_again() -> None:
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(broker.start)
+        await made(broker)
+        await filled(broker, range(1, 26))
+
+    async def killed_before(*args: Any, **kwargs: Any) -> Any:
+        if not again:
+            assert broker.pid is not None
+            await asyncio.to_thread(kill, broker.pid)
+            again.append(asyncio.create_task(filled_again()))
+        return await asked(*args, **kwargs)
+
+    monkeypatch.setattr(AIOKafkaConsumer, call, killed_before)
+    async with reading(broker, cursors) as consumer:
+        await take(consumer, own, 25)
+    await asyncio.gather(*again)
+    cursors.close()
+    assert again
     assert sorted(rows(own)) == list(range(1, 26))
 
 
