@@ -14,6 +14,7 @@ import pytest
 from tests.counter import Counter, Writer, withdrawn
 from tests.feeds import assert_feed, positions
 from tests.patience import in_patience
+from tests.query_plans import plan_nodes
 
 from wharfinger.events.bindings import BindingWithdrawn
 from wharfinger.events.codec import made
@@ -30,6 +31,7 @@ from wharfinger.runtime.ledger import (
 )
 from wharfinger.runtime.ledger.database import Database, Raw
 from wharfinger.runtime.ledger.days import DAY_US
+from wharfinger.runtime.ledger.feed import PAGE
 from wharfinger.runtime.ledger.feed_order import RUN_MAX
 
 pytestmark = pytest.mark.integration
@@ -325,6 +327,30 @@ def _all() -> Any:
     from wharfinger.runtime.ledger import DecisionQuery
 
     return DecisionQuery()
+
+
+async def test_a_page_reads_what_it_gives_however_many_rounds_and_decisions_there_are(
+    ledger: Ledger,
+) -> None:
+    """Whatever the statistics say: some have no mention of the rounds that came since."""
+    plane = Plane(ledger, 3)
+    await plane.live(20)
+    async with ledger.database.reading() as raw:
+        await raw.execute("analyze")
+    await plane.live(200)
+    head = await number(ledger)
+    for analyzed in (False, True):
+        if analyzed:
+            async with ledger.database.reading() as raw:
+                await raw.execute("analyze")
+        async with ledger.database.reading(repeated=True) as raw:
+            explained = await raw.fetch(
+                f"explain (analyze, format json) {PAGE} order by 1 limit 50", head - 60, head
+            )
+        for node in plan_nodes(explained):
+            rows = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+            rows += node.get("Rows Removed by Join Filter", 0)
+            assert rows * node["Actual Loops"] < 1000, node
 
 
 async def test_a_position_before_the_horizon_is_refused_with_the_earliest(ledger: Ledger) -> None:

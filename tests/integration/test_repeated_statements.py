@@ -3,16 +3,16 @@ is large, so it must look everything up by an index that its parameters lead to.
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from tests.counter import Counter, Writer, withdrawn
+from tests.query_plans import plan_nodes
 
 from wharfinger.events.streams import BINDINGS
-from wharfinger.runtime.ledger import FeedAppender, Ledger, Submission
+from wharfinger.runtime.ledger import FeedAppender, FeedFilter, Ledger, Submission
 from wharfinger.runtime.ledger.database import Database, Raw, Transaction
 from wharfinger.runtime.ledger.record_marks import Mark
 
@@ -80,6 +80,13 @@ async def live(ledger: Ledger) -> None:
     found = await ledger.unsent({}, 100)
     assert {row.stream for row in found.rows} == {"intake", "fleet/0", "cluster/oslo"}
     await ledger.feed_places(found.rows)
+    for wanted in (
+        FeedFilter(),
+        FeedFilter(facts=True, types=("binding.released",), namespaces=("shop",)),
+        FeedFilter(bindings=("shop/b1",), outcomes=("released",), clusters=("oslo",)),
+        FeedFilter(streams=("fleet/0",)),
+    ):
+        await ledger.feed_page(0, 100, wanted)
     await ledger.advance("publisher", 1, {"fleet/0": 3}, {"wharfinger.decisions/0": 3}, [mark])
 
 
@@ -93,18 +100,10 @@ async def test_each_looks_its_rows_up_by_an_index(ledger: Ledger) -> None:
             nulls = f"({', '.join(['null'] * arguments)})" if arguments else ""
             explained = await raw.fetch(f"explain (format json) execute kept{nulls}")
             await raw.execute("deallocate kept")
-        text = explained[0][0]
-        plan = (json.loads(text) if isinstance(text, str) else text)[0]["Plan"]
-        for node in nodes(plan):
+        for node in plan_nodes(explained):
             kind, table = node["Node Type"], node.get("Relation Name", "")
             joined = kind in ("Hash Join", "Merge Join")
             assert not joined, f"{kind} in {statement}"
             if table and table not in SMALL and "Scan" in kind:
                 led = "Index Cond" in node or kind == "Bitmap Heap Scan"
                 assert led, f"{kind} of the whole of {table} in {statement}"
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for part in plan.get("Plans", []):
-        yield from nodes(part)
