@@ -7,18 +7,16 @@ and the pauses without."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.protocol.fetch import FetchRequest
+from tests.paced_readers import empty, fetched, paused, reading
 from tests.patience import eventually
 
 from wharfinger.runtime.backends import DURABLE, MEMORY, Backend
-from wharfinger.runtime.fetch_pacing import VAIN_MAX, Pace, PacedFetches, SendSignals, WakeUp
-from wharfinger.runtime.observability import METRICS
-from wharfinger.runtime.producer import idempotent_producer
+from wharfinger.runtime.fetch_pacing import VAIN_MAX, Pace, SendSignals, WakeUp
+from wharfinger.runtime.producer import SentBatch, idempotent_producer
 from wharfinger.runtime.topics import TopicSpec, ensure_topics
 
 pytestmark = pytest.mark.integration
@@ -34,46 +32,6 @@ async def topic(backend: Backend, topic_prefix: str) -> str:
     return f"{topic_prefix}bindings"
 
 
-@asynccontextmanager
-async def reading(
-    backend: Backend,
-    topic: str,
-    pace: Pace,
-    signals: SendSignals | None,
-    name: str,
-    silence_s: float = 1e6,
-    also: str = "",
-) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer of all four partitions, at their ends, for which nothing has come for a long
-    time. `also`: another topic of four."""
-    consumer = AIOKafkaConsumer(
-        **backend.client_options(),
-        group_id=None,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-    )
-    await consumer.start()
-    try:
-        topics = [topic, also] if also else [topic]
-        fetches = PacedFetches(consumer, name, topics, pace, signals)
-        partitions = [TopicPartition(one, p) for one in topics for p in range(4)]
-        consumer.assign(partitions)
-        await eventually(lambda: empty(name) > 2)
-        fetches._silent_since -= silence_s
-        yield consumer
-        fetches.close()
-    finally:
-        await consumer.stop()
-
-
-def empty(name: str) -> float:
-    return float(METRICS.of(name).empty_fetches._value.get())
-
-
-def fetched(name: str) -> float:
-    return float(METRICS.of(name).fetches._value.get())
-
-
 async def send(backend: Backend, topic: str, signals: SendSignals | None) -> None:
     producer = idempotent_producer(
         backend, client_id="test", sent=signals.sent if signals is not None else None
@@ -83,15 +41,6 @@ async def send(backend: Backend, topic: str, signals: SendSignals | None) -> Non
         await producer.send_and_wait(topic, b"value", partition=2)
     finally:
         await producer.stop()
-
-
-async def paused(name: str) -> None:
-    """Until no fetch has been answered for a while: the reader is in its long pause."""
-    while True:
-        before = empty(name)
-        await asyncio.sleep(0.5)
-        if empty(name) == before:
-            return
 
 
 @pytest.fixture
@@ -221,7 +170,7 @@ async def test_a_signal_for_a_record_that_is_here_asks_for_nothing(
         await paused(name)
         before = fetched(name)
         for _ in range(20):
-            signals.sent(topic, 2, 0)
+            signals.sent(SentBatch(topic, 2, 0, 1))
             await asyncio.sleep(0.02)
     assert fetched(name) == before
 
@@ -232,11 +181,11 @@ async def test_what_is_not_there_is_asked_for_a_few_times_only(memory: Backend, 
     async with reading(memory, topic, Pace(0.01, NEVER_S), signals, name):
         await paused(name)
         before = fetched(name)
-        signals.sent(topic, 2, 1000)
+        signals.sent(SentBatch(topic, 2, 1000, 1001))
         await eventually(lambda: fetched(name) == before + VAIN_MAX)
         await paused(name)
         assert fetched(name) == before + VAIN_MAX
-        signals.sent(topic, 2, 1001)
+        signals.sent(SentBatch(topic, 2, 1001, 1002))
         await eventually(lambda: fetched(name) > before + VAIN_MAX)
 
 
@@ -253,7 +202,7 @@ async def test_a_backlog_is_read_to_its_end_by_one_signal(memory: Backend, topic
         for n in range(40):
             await producer.send_and_wait(topic, b"%05d" % n * 200, partition=2)
         await producer.stop()
-        signals.sent(topic, 2, 39)
+        signals.sent(SentBatch(topic, 2, 39, 40))
         found: list[bytes] = []
         async with asyncio.timeout(PATIENCE_S):
             while len(found) < 40:
@@ -289,12 +238,12 @@ async def test_no_signal_reaches_a_reader_of_other_topics_or_one_that_has_gone()
     signals, mine, other = SendSignals(), WakeUp(), WakeUp()
     signals.listen(["a", "b"], mine)
     signals.listen(["b"], other)
-    signals.sent("a")
+    signals.sent(SentBatch("a"))
     assert await mine.within(PATIENCE_S)
     assert not await other.within(0)
     mine.clear()
     signals.forget(mine)
-    signals.sent("b")
+    signals.sent(SentBatch("b"))
     assert await other.within(PATIENCE_S)
     assert not await mine.within(0)
 
@@ -312,7 +261,7 @@ def test_a_signal_to_a_loop_that_has_ended_is_nothing() -> None:
         signals.listen(["a"], WakeUp())
 
     asyncio.run(listen())
-    signals.sent("a")
+    signals.sent(SentBatch("a"))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ theirs:
     nothing to ask for -> pause until a producer of this process has sent to one of the partitions,
     at most `idle_s` -> fetch of that partition
 
-A signal names the record. A reader that has it already does not ask, and one that was given nothing
-asks again soon: a broker under load may use up a wait of a millisecond before it looks.
+A signal names the records and has their bytes. Where they follow what the reader has, they are its
+next fetch, and the broker is not asked (`runtime.handed_over`). A reader that has them already does
+not ask either. One that was given nothing asks again soon: a broker under load may use up a wait of
+a millisecond before it looks.
 
 Records of other processes give no such signal. One that a fetch finds by itself says that there are
 such processes and that more may follow: from then on the pause is `quick_s`, and grows with the
@@ -29,7 +31,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from copy import copy
 from dataclasses import dataclass
@@ -38,7 +39,15 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from wharfinger.runtime.backends import Capabilities
+from wharfinger.runtime.handed_over import (
+    HANDED_OVER_BYTES_MAX,
+    AnsweredFetch,
+    HandedOver,
+    note_seeks,
+    sought_at,
+)
 from wharfinger.runtime.observability import METRICS
+from wharfinger.runtime.producer import SentBatch
 
 SILENCE_PART = 8
 """The pause is this part of the time in which nothing came without a signal."""
@@ -83,11 +92,6 @@ class Pace:
         return min(self.idle_s, max(self.quick_s, silence_s / SILENCE_PART))
 
 
-Signal = tuple[str, int, int]
-"""Topic, partition and offset of a record that was acknowledged; the last two are -1 where they are
-not known."""
-
-
 class WakeUp:
     """An event of the running loop that any thread may set. `expected` is called in that loop after
     `expect`."""
@@ -97,10 +101,17 @@ class WakeUp:
         self._expected = expected
         self._event = asyncio.Event()
         self._scheduled = False
-        self._signals: deque[Signal] = deque()
+        self._lock = threading.Lock()
+        self._signals: list[SentBatch] = []
+        self._bytes = 0
 
-    def set(self, *signals: Signal) -> None:
-        self._signals.extend(signals)
+    def set(self, *signals: SentBatch) -> None:
+        with self._lock:
+            for signal in signals:
+                self._bytes += len(signal.records)
+                # a reader that does not come for them must not keep everything in memory
+                kept = self._bytes <= HANDED_OVER_BYTES_MAX
+                self._signals.append(signal if kept else signal._replace(records=b""))
         if self._scheduled:
             return
         self._scheduled = True
@@ -119,11 +130,12 @@ class WakeUp:
         self._scheduled = False
         self._event.set()
 
-    def clear(self) -> list[Signal]:
+    def clear(self) -> list[SentBatch]:
         """What it was set with since the last time."""
         self._event.clear()
-        # other threads may append meanwhile
-        return [self._signals.popleft() for _ in range(len(self._signals))]
+        with self._lock:
+            signals, self._signals, self._bytes = self._signals, [], 0
+        return signals
 
     async def within(self, timeout_s: float) -> bool:
         """Whether it was set in that time."""
@@ -147,9 +159,9 @@ class SendSignals:
         self._lock = threading.Lock()
         self._readers: dict[str, tuple[WakeUp, ...]] = {}
 
-    def sent(self, topic: str, partition: int = -1, offset: int = -1) -> None:
-        for reader in self._readers.get(topic, ()):
-            reader.set((topic, partition, offset))
+    def sent(self, batch: SentBatch) -> None:
+        for reader in self._readers.get(batch.topic, ()):
+            reader.set(batch)
 
     def expect(self) -> None:
         for reader in {reader for readers in tuple(self._readers.values()) for reader in readers}:
@@ -186,6 +198,7 @@ class PacedFetches:
         from wharfinger.runtime.unpacking import bound
 
         bound(consumer)
+        note_seeks()
         self._fetcher = consumer._fetcher
         self._fetch = self._fetcher._proc_fetch_request
         self._fetcher._proc_fetch_request = self._paced
@@ -207,6 +220,7 @@ class PacedFetches:
         """How far each partition is known to go by the signals that have come."""
         self._vain: dict[TopicPartition, tuple[int, int]] = {}
         """How far a partition was asked for in vain, and how often."""
+        self._handed_over = HandedOver()
 
     def close(self) -> None:
         if self._signals is not None:
@@ -227,6 +241,7 @@ class PacedFetches:
             self._all_due = 0.0
             self._ends.clear()
             self._vain.clear()
+            self._handed_over.clear()
         self._fetcher._fetcher_timeout = HOUSEKEEPING_S
         try:
             return await self._fetched(assignment, node, request)
@@ -239,7 +254,7 @@ class PacedFetches:
             return await self._asked(assignment, node, request)
         if not await self._rested():
             return False
-        self._note_signals()
+        self._note_signals(assignment)
         offsets = _offsets(request)
         behind = {tp for tp, offset in offsets.items() if self._is_behind(assignment, tp, offset)}
         now = self._loop.time()
@@ -247,6 +262,9 @@ class PacedFetches:
             if not behind:
                 await self._pause(assignment, assignment.tps - offsets.keys())
                 return False
+            if answered := self._answered(assignment, {tp: offsets[tp] for tp in behind}):
+                self._began = now
+                return bool(await self._fetch(assignment, node, answered))
             times = max(self._vain.get(tp, (0, 0))[1] for tp in behind)
             request = _narrowed(request, behind, round(1000 * self._pace.quick_s * times))
         else:
@@ -263,13 +281,26 @@ class PacedFetches:
             self._metrics.empty_fetches.inc()
         return found
 
-    def _note_signals(self) -> None:
-        for topic, partition, offset in self._wakeup.clear():
-            if offset < 0:
+    def _answered(
+        self, assignment: Any, wanted: Mapping[TopicPartition, int]
+    ) -> AnsweredFetch | None:
+        """What was handed over of these partitions from these offsets on; None: nothing."""
+        answers = []
+        for tp, offset in wanted.items():
+            since = sought_at(assignment.state_value(tp))
+            if records := self._handed_over.take(tp, offset, since):
+                answers.append((tp, offset, self._end(assignment, tp), records))
+        return AnsweredFetch(answers) if answers else None
+
+    def _note_signals(self, assignment: Any) -> None:
+        for batch in self._wakeup.clear():
+            if batch.offset < 0:
                 self._all_due = 0.0
                 continue
-            tp = TopicPartition(topic, partition)
-            self._ends[tp] = max(self._ends.get(tp, 0), offset + 1)
+            tp = TopicPartition(batch.topic, batch.partition)
+            self._ends[tp] = max(self._ends.get(tp, 0), batch.end)
+            if batch.records and tp in assignment.tps:
+                self._handed_over.add(tp, batch)
 
     def _end(self, assignment: Any, tp: TopicPartition) -> int:
         """How far the partition is known to go, by signals and by the broker's last answer."""
@@ -288,7 +319,7 @@ class PacedFetches:
     ) -> None:
         """`behind`: those of which it was known; `offsets`: from where each was asked for."""
         records = self._fetcher._records
-        self._note_signals()  # of what came while it was asked for
+        self._note_signals(assignment)  # of what came while it was asked for
         for tp, offset in offsets.items():
             if tp in records:
                 self._vain.pop(tp, None)

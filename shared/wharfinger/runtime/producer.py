@@ -17,8 +17,10 @@ memory broker does not answer; `teach_producer_id_v3` adds the form that every b
 from __future__ import annotations
 
 import asyncio
+import struct
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -66,6 +68,40 @@ class NewerProducerError(BrokerResponseError):
 for _known in (InvalidRecordError, NewerProducerError):
     # the client has no class for these and says UnknownError
     kafka_errors.setdefault(_known.errno, _known)
+
+
+class SentBatch(NamedTuple):
+    """What the broker has acknowledged. `offset`, `end`: of its first record, and behind its last
+    one. Partition and offsets are -1 where the broker may have it and has not said so. `records`:
+    the batch as the broker keeps it, without compression; empty where that is not known. `at`: when
+    it was acknowledged, by the monotonic clock."""
+
+    topic: str
+    partition: int = -1
+    offset: int = -1
+    end: int = -1
+    records: bytes = b""
+    at: float = 0.0
+
+
+_OFFSET = struct.Struct(">q")
+_CREATE_TIME = 0
+"""The type of timestamps that the broker does not replace by its own."""
+
+
+def _sent_batch(topic: str, done: asyncio.Future[RecordMetadata], batch: Any) -> SentBatch:
+    """`batch`: the client's builder, which has what it built; None: `done` is about one record."""
+    if done.cancelled() or done.exception() is not None or done.result().offset < 0:
+        return SentBatch(topic)
+    place = done.result()
+    if batch is None:
+        return SentBatch(topic, place.partition, place.offset, place.offset + 1)
+    records = b""
+    if place.timestamp_type == _CREATE_TIME:
+        # The broker fills in the first offset, which the checksum of a batch does not cover.
+        records = _OFFSET.pack(place.offset) + bytes(batch._build()[_OFFSET.size :])
+    end = place.offset + batch.record_count()
+    return SentBatch(topic, place.partition, place.offset, end, records, time.monotonic())
 
 
 class _InitProducerIdResponseV3(Response):
@@ -123,18 +159,13 @@ def teach_producer_id_v3() -> bool:
     return True
 
 
-def _place_of(done: asyncio.Future[RecordMetadata]) -> tuple[int, int]:
-    if done.cancelled() or done.exception() is not None:
-        return -1, -1
-    return done.result().partition, done.result().offset
-
-
 class Producer(AIOKafkaProducer):
     """The driver's own, but for its stop, which waits without end when records are under way to a
-    broker that is gone. `sent` is called with topic, partition and offset of each batch that the
-    broker has acknowledged; the last two are -1 where it may have it and has not said so."""
+    broker that is gone. `sent` is called with each batch that the broker has acknowledged;
+    `hands_over`: with its bytes."""
 
-    sent: Callable[[str, int, int], object] | None = None
+    sent: Callable[[SentBatch], object] | None = None
+    hands_over = False
 
     async def send(self, topic: str, *args: Any, **kwargs: Any) -> asyncio.Future[RecordMetadata]:
         return self._signalled(topic, await super().send(topic, *args, **kwargs))
@@ -142,13 +173,15 @@ class Producer(AIOKafkaProducer):
     async def send_batch(
         self, batch: Any, topic: str, *, partition: int
     ) -> asyncio.Future[RecordMetadata]:
-        return self._signalled(topic, await super().send_batch(batch, topic, partition=partition))
+        acknowledged = await super().send_batch(batch, topic, partition=partition)
+        return self._signalled(topic, acknowledged, batch)
 
     def _signalled(
-        self, topic: str, acknowledged: asyncio.Future[RecordMetadata]
+        self, topic: str, acknowledged: asyncio.Future[RecordMetadata], batch: Any = None
     ) -> asyncio.Future[RecordMetadata]:
         if (sent := self.sent) is not None:
-            acknowledged.add_done_callback(lambda done: sent(topic, *_place_of(done)))
+            built = batch if self.hands_over else None
+            acknowledged.add_done_callback(lambda done: sent(_sent_batch(topic, done, built)))
         return acknowledged
 
     async def stop(self) -> None:
@@ -212,13 +245,14 @@ def idempotent_producer(
     *,
     client_id: str,
     linger_ms: int = 0,
-    sent: Callable[[str, int, int], object] | None = None,
+    sent: Callable[[SentBatch], object] | None = None,
     fencing_id: str = "",
 ) -> Producer:
     """A producer that is not started yet; call it in a running loop, `await start()` it, `await
     stop()` it.
 
-    `sent`: see `Producer`. Writers choose the partition themselves with `topics.partition_for`.
+    `sent`: see `Producer`; with the bytes of each batch where the broker does not wake its readers
+    (`runtime.fetch_pacing`). Writers choose the partition themselves with `topics.partition_for`.
     `fencing_id`: from its start on, producers that were started with the same one before it are
     refused (`NewerProducerError`, `ProducerFenced`).
     """
@@ -234,6 +268,7 @@ def idempotent_producer(
         metadata_max_age_ms=backend.capabilities.metadata_max_age_ms,
     )
     producer.sent = sent
+    producer.hands_over = backend.capabilities.idle_poll_ms > 0
     if fencing_id and backend.capabilities.idempotence:
         producer.fence(fencing_id)
     return producer

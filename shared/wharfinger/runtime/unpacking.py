@@ -28,6 +28,8 @@ from aiokafka.consumer import fetcher
 from aiokafka.record.default_records import DefaultRecordBase, DefaultRecordBatch
 from aiokafka.record.util import calc_crc32c, encode_varint
 
+from wharfinger.runtime.handed_over import AnsweredFetch
+
 BATCH_UNPACKED_MAX = 8 * 1024 * 1024
 """Bytes of one batch without its compression. Producers gather at most a few hundred kilobytes."""
 
@@ -130,6 +132,8 @@ class UnpackingClient:
         return getattr(self._client, name)
 
     async def send(self, node: int, request: Any, **options: Any) -> Any:
+        if isinstance(request, AnsweredFetch):
+            return request.answer
         response = await self._client.send(node, request, **options)
         if getattr(response, "API_KEY", None) != FETCH_API_KEY:
             return response
