@@ -221,9 +221,9 @@ def test_a_batch_without_bytes_is_a_gap() -> None:
     kept.add(partition, SentBatch("t", 0, 0, 2, b"ab", 1.0))
     kept.add(partition, SentBatch("t", 0, 2, 3, b"c", 1.0))
     kept.add(partition, SentBatch("t", 0, 4, 5, b"e", 1.0))
-    assert kept.take(partition, 1, since=0.0) == b"abc"
-    assert kept.take(partition, 3, since=0.0) == b""
-    assert kept.take(partition, 4, since=0.0) == b"e"
-    assert kept.take(partition, 5, since=0.0) == b""
+    assert kept.take(partition, 1, since=0.0) == (b"abc", 3)
+    assert kept.take(partition, 3, since=0.0) is None
+    assert kept.take(partition, 4, since=0.0) == (b"e", 5)
+    assert kept.take(partition, 5, since=0.0) is None
     kept.add(partition, SentBatch("t", 0, 5, 6, b"f", 1.0))
-    assert kept.take(partition, 5, since=1.0) == b""
+    assert kept.take(partition, 5, since=1.0) is None

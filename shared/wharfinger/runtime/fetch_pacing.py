@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -212,15 +212,17 @@ class PacedFetches:
         if signals is not None:
             signals.listen(topics, self._wakeup)
         self._loop = asyncio.get_running_loop()
-        self._assignment: object = None
+        self._assignment: Any = None
         self._silent_since = self._loop.time()
         self._began = self._all_due = 0.0
         """When the last fetch began, and when all partitions have their turn."""
         self._ends: dict[TopicPartition, int] = {}
-        """How far each partition is known to go by the signals that have come."""
+        """How far each partition is known to go, by signals and by the broker's answers."""
         self._vain: dict[TopicPartition, tuple[int, int]] = {}
         """How far a partition was asked for in vain, and how often."""
         self._handed_over = HandedOver()
+        self._given: dict[TopicPartition, int] = {}
+        """How far each partition goes with what was handed over and is perhaps not taken yet."""
 
     def close(self) -> None:
         if self._signals is not None:
@@ -242,6 +244,7 @@ class PacedFetches:
             self._ends.clear()
             self._vain.clear()
             self._handed_over.clear()
+            self._given.clear()
         self._fetcher._fetcher_timeout = HOUSEKEEPING_S
         try:
             return await self._fetched(assignment, node, request)
@@ -252,27 +255,51 @@ class PacedFetches:
     async def _fetched(self, assignment: Any, node: int, request: Any) -> bool:
         if not self._pace.idle_s:
             return await self._asked(assignment, node, request)
-        if not await self._rested():
+        try:
+            behind = await self._until_due(assignment)
+        except asyncio.CancelledError:  # the client does not expect that it raises
             return False
-        self._note_signals(assignment)
-        offsets = _offsets(request)
-        behind = {tp for tp, offset in offsets.items() if self._is_behind(assignment, tp, offset)}
-        now = self._loop.time()
+        if not assignment.active or self._fetcher._closed:
+            return False
+        self._began = now = self._loop.time()
         if now < self._all_due:
-            if not behind:
-                await self._pause(assignment, assignment.tps - offsets.keys())
-                return False
-            if answered := self._answered(assignment, {tp: offsets[tp] for tp in behind}):
-                self._began = now
+            if answered := self._answered(behind):
                 return bool(await self._fetch(assignment, node, answered))
             times = max(self._vain.get(tp, (0, 0))[1] for tp in behind)
-            request = _narrowed(request, behind, round(1000 * self._pace.quick_s * times))
+            wanted, wait_ms = behind, round(1000 * self._pace.quick_s * times)
         else:
             self._all_due = now + self._pace.pause_s(now - self._silent_since)
-        self._began = now
-        found = await self._asked(assignment, node, request)
-        self._note_found(assignment, behind, _offsets(request))
+            wanted, wait_ms = self._positions(assignment, assignment.tps), 0
+        found = await self._asked(assignment, node, _of(request, wanted, wait_ms))
+        self._note_found(assignment, behind, wanted)
         return found
+
+    async def _until_due(self, assignment: Any) -> dict[TopicPartition, int]:
+        """Until all partitions have their turn, or some are known to have more and can be asked
+        for: those, and from where."""
+        await asyncio.sleep(max(0.0, self._began + self._pace.quick_s / 2 - self._loop.time()))
+        while assignment.active and not self._fetcher._closed:
+            self._note_signals(assignment)
+            waiting = {tp for tp in self._ends if self._has_more(assignment, tp)}
+            behind = self._positions(assignment, waiting)
+            left_s = self._all_due - self._loop.time()
+            if behind or left_s <= 0:
+                return behind
+            # nothing tells when a partition that cannot be asked for can be
+            await self._wakeup.within(min(left_s, self._pace.quick_s) if waiting else left_s)
+        return {}
+
+    def _positions(
+        self, assignment: Any, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Of those that can be asked for: what has come of them has been taken."""
+        records = self._fetcher._records
+        states = {tp: assignment.state_value(tp) for tp in partitions if tp not in records}
+        return {
+            tp: state.position
+            for tp, state in states.items()
+            if state.has_valid_position and not state.paused
+        }
 
     async def _asked(self, assignment: Any, node: int, request: Any) -> bool:
         self._metrics.fetches.inc()
@@ -281,16 +308,17 @@ class PacedFetches:
             self._metrics.empty_fetches.inc()
         return found
 
-    def _answered(
-        self, assignment: Any, wanted: Mapping[TopicPartition, int]
-    ) -> AnsweredFetch | None:
+    def _answered(self, behind: Mapping[TopicPartition, int]) -> AnsweredFetch | None:
         """What was handed over of these partitions from these offsets on; None: nothing."""
         answers = []
-        for tp, offset in wanted.items():
-            since = sought_at(assignment.state_value(tp))
-            if records := self._handed_over.take(tp, offset, since):
-                answers.append((tp, offset, self._end(assignment, tp), records))
+        for tp, offset in behind.items():
+            if given := self._handed_over.take(tp, offset, sought_at(self._state(tp))):
+                records, self._given[tp] = given
+                answers.append((tp, offset, self._ends[tp], records))
         return AnsweredFetch(answers) if answers else None
+
+    def _state(self, tp: TopicPartition) -> Any:
+        return self._assignment.state_value(tp)
 
     def _note_signals(self, assignment: Any) -> None:
         for batch in self._wakeup.clear():
@@ -298,88 +326,54 @@ class PacedFetches:
                 self._all_due = 0.0
                 continue
             tp = TopicPartition(batch.topic, batch.partition)
-            self._ends[tp] = max(self._ends.get(tp, 0), batch.end)
-            if batch.records and tp in assignment.tps:
-                self._handed_over.add(tp, batch)
+            if tp in assignment.tps:
+                self._ends[tp] = max(self._ends.get(tp, 0), batch.end)
+                if batch.records:
+                    self._handed_over.add(tp, batch)
 
-    def _end(self, assignment: Any, tp: TopicPartition) -> int:
-        """How far the partition is known to go, by signals and by the broker's last answer."""
-        return max(self._ends.get(tp, 0), assignment.state_value(tp).highwater or 0)
-
-    def _is_behind(self, assignment: Any, tp: TopicPartition, offset: int) -> bool:
-        end = self._end(assignment, tp)
-        if offset >= end:
+    def _has_more(self, assignment: Any, tp: TopicPartition) -> bool:
+        """Whether the partition is known to go on behind what has come of it."""
+        end, position = self._ends[tp], assignment.state_value(tp).position
+        if position is not None and position >= end:
             self._vain.pop(tp, None)
+            return False
+        if tp in self._fetcher._records and self._given.get(tp) == end:
             return False
         asked, times = self._vain.get(tp, (0, 0))
         return asked < end or times < VAIN_MAX
 
     def _note_found(
-        self, assignment: Any, behind: Set[TopicPartition], offsets: Mapping[TopicPartition, int]
+        self,
+        assignment: Any,
+        behind: Container[TopicPartition],
+        asked: Mapping[TopicPartition, int],
     ) -> None:
-        """`behind`: those of which it was known; `offsets`: from where each was asked for."""
+        """`behind`: those that were known to have more; `asked`: from where each was asked for."""
         records = self._fetcher._records
         self._note_signals(assignment)  # of what came while it was asked for
-        for tp, offset in offsets.items():
+        for tp, offset in asked.items():
+            end = self._ends.get(tp, 0)
             if tp in records:
                 self._vain.pop(tp, None)
-                if tp not in behind and self._ends.get(tp, 0) <= offset:
+                self._given.pop(tp, None)
+                self._ends[tp] = max(end, self._state(tp).highwater or 0)
+                if tp not in behind and end <= offset:
                     # more may follow, from a process that gives no signals
                     self._silent_since = now = self._loop.time()
                     self._all_due = min(self._all_due, now + self._pace.quick_s)
             elif tp in behind:
-                end = self._end(assignment, tp)
-                asked, times = self._vain.get(tp, (0, 0))
-                self._vain[tp] = end, times + 1 if asked == end else 1
-
-    async def _pause(self, assignment: Any, left_out: Set[TopicPartition]) -> None:
-        """Until a signal has come, all partitions have their turn, or one that was left out can be
-        asked for: its records have been taken, or its reader goes on. The client awaits a cancelled
-        fetch without expecting that it raises."""
-        try:
-            while assignment.active and not self._fetcher._closed:
-                left_s = self._all_due - self._loop.time()
-                if left_s <= 0:
-                    return
-                # nothing tells when a partition that was left out can be asked for
-                look_s = min(left_s, self._pace.quick_s) if left_out else left_s
-                if await self._wakeup.within(look_s):
-                    return
-                if any(self._can_be_asked(assignment, tp) for tp in left_out):
-                    return
-        except asyncio.CancelledError:
-            pass
-
-    async def _rested(self) -> bool:
-        """After the least time between two fetches; False: the client does not want this one any
-        more."""
-        try:
-            await asyncio.sleep(max(0.0, self._began + self._pace.quick_s / 2 - self._loop.time()))
-        except asyncio.CancelledError:
-            return False
-        return True
-
-    def _can_be_asked(self, assignment: Any, tp: TopicPartition) -> bool:
-        state = assignment.state_value(tp)
-        return tp not in self._fetcher._records and state.has_valid_position and not state.paused
+                before, times = self._vain.get(tp, (0, 0))
+                self._vain[tp] = end, times + 1 if before == end else 1
 
 
-def _offsets(request: Any) -> dict[TopicPartition, int]:
-    """From where each partition of a fetch is asked for."""
-    return {
-        TopicPartition(topic, number): offset
-        for topic, parts in request.topics
-        for number, offset, *_ in parts
-    }
-
-
-def _narrowed(request: Any, wanted: Set[TopicPartition], wait_ms: int) -> Any:
-    """For these partitions only."""
-    narrowed = copy(request)
-    narrowed._max_wait_ms = max(GLANCE_MS, wait_ms)
-    narrowed._topics = [
-        (topic, kept)
-        for topic, parts in request.topics
-        if (kept := [part for part in parts if TopicPartition(topic, part[0]) in wanted])
-    ]
-    return narrowed
+def _of(request: Any, positions: Mapping[TopicPartition, int], wait_ms: int) -> Any:
+    """The request, for these partitions from these offsets on. The brokers that this is for are one
+    node each, so it may ask for any."""
+    topics: dict[str, list[tuple[int, int, int]]] = {}
+    size = max((part[2] for _, parts in request.topics for part in parts), default=0)
+    for tp, position in positions.items():
+        topics.setdefault(tp.topic, []).append((tp.partition, position, size))
+    wanted = copy(request)
+    wanted._max_wait_ms = max(GLANCE_MS, wait_ms)
+    wanted._topics = list(topics.items())
+    return wanted

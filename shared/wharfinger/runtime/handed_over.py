@@ -43,9 +43,10 @@ class HandedOver:
             self._batches.setdefault(tp, deque()).append(batch)
             self._bytes += len(batch.records)
 
-    def take(self, tp: TopicPartition, offset: int, since: float) -> bytes:
-        """Batches that follow each other from the one with that offset on; empty where that one is
-        not here. What ends before it, or was acknowledged before `since`, is dropped."""
+    def take(self, tp: TopicPartition, offset: int, since: float) -> tuple[bytes, int] | None:
+        """Batches that follow each other from the one with that offset on, and where they end; None
+        where that one is not here. What ends before it, or was acknowledged before `since`, is
+        dropped."""
         waiting = self._batches.get(tp)
         found: list[bytes] = []
         while waiting:
@@ -56,7 +57,7 @@ class HandedOver:
                 found.append(batch.records)
                 offset = batch.end
             self._bytes -= len(waiting.popleft().records)
-        return b"".join(found)
+        return (b"".join(found), offset) if found else None
 
     def clear(self) -> None:
         self._batches.clear()
