@@ -36,9 +36,9 @@ import msgspec
 import psutil
 from benchmarks.plane import PlaneUnderTest, a_plane
 from infra.soak.feed_process import Member, Share
-from tests.chaos.campaign import BACKENDS, Load, persistently, pid_of
+from tests.chaos.campaign import BACKENDS, Load, kill_one, persistently
 from tests.patience import PATIENCE_S, eventually
-from tests.planes import kill, settled
+from tests.planes import settled
 from tests.storing_receiver import came_again
 from tests.subscribers import ALL_WAYS, Difference, Row, Subscriber, api_port, difference, rows_for
 from tests.subscribers import whole_feed as feed_of
@@ -352,7 +352,7 @@ class Soak:
             if victim == READERS:
                 await asyncio.to_thread(readers.kill_one, random)
             else:
-                await asyncio.to_thread(kill, await pid_of(self.plane, victim))
+                await kill_one(self.plane, victim)
             self.kills[victim] += 1
             decided = await running
             readers.check()

@@ -212,11 +212,9 @@ class Campaign:
         """Seconds from the fault (a frozen process: from its end) to a new published decision."""
         match fault.kind:
             case "kill":
-                pid = await self._pid(fault.victim)
-                began = time.monotonic()
-                await asyncio.to_thread(kill, pid)
+                began = await kill_one(self.plane, fault.victim)
             case "freeze":
-                frozen = psutil.Process(await self._pid(fault.victim))
+                frozen = psutil.Process(await pid_of(self.plane, fault.victim))
                 frozen.suspend()
                 await asyncio.sleep(fault.seconds)
                 frozen.resume()
@@ -229,10 +227,6 @@ class Campaign:
         probe = await self.load.probe(self.url)
         await persistently(lambda: self._until_published(probe))
         return time.monotonic() - began
-
-    async def _pid(self, victim: str) -> int:
-        """Once it runs: after a fault before it may be on its way up."""
-        return await pid_of(self.plane, victim)
 
     async def _until_published(self, probe: Accepted) -> None:
         connection = await asyncpg.connect(plain_database_url(self.url))
@@ -310,6 +304,19 @@ async def pid_of(plane: PlaneUnderTest, victim: str) -> int:
 
     await eventually(lambda: asyncio.to_thread(look), lambda: victim)
     return found[0]
+
+
+async def kill_one(plane: PlaneUnderTest, victim: str) -> float:
+    """A service or a backend, once it runs; when that was, by the monotonic clock. One that ends by
+    itself at the same moment, as after a fault before, is waited for again."""
+    while True:
+        pid = await pid_of(plane, victim)
+        began = time.monotonic()
+        try:
+            await asyncio.to_thread(kill, pid)
+        except ProcessLookupError:
+            continue
+        return began
 
 
 def _is(victim: str, part: str, process: psutil.Process) -> bool:
