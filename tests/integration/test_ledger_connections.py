@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import pytest_asyncio
 from tests.counter import Writer, withdrawn
-from tests.patience import in_patience
+from tests.patience import eventually, in_patience
 
 from wharfinger.runtime.ledger import Ledger, LedgerError, audit_verify
 from wharfinger.runtime.ledger.database import Transaction
@@ -129,3 +130,49 @@ async def test_a_cancellation_is_not_lost_where_the_connection_is(
     with pytest.raises(asyncio.CancelledError):
         await work
     assert await ledger.heads("fleet/")
+
+
+ENDLESS = """
+import asyncio, sys
+from wharfinger.runtime.ledger import Ledger
+
+async def run():
+    ledger = await Ledger.open(sys.argv[1], sys.argv[2])
+    async with ledger.database.reading(patient=True) as raw:
+        await raw.fetch("select pg_sleep(100000)")
+
+asyncio.run(run())
+"""
+
+
+async def test_a_statement_of_a_process_that_was_killed_is_ended(
+    ledger: Ledger, database_url: str
+) -> None:
+    """The server looks every few seconds whether its client is still there. Readers that were
+    killed with a long statement would keep a processor busy each."""
+    name = f"tests-killed-{random.randrange(2**40)}"
+
+    async def running() -> int:
+        async with ledger.database.reading() as raw:
+            found = await raw.fetchrow(
+                "select count(*) from pg_stat_activity "
+                "where application_name = $1 and query like '%pg_sleep(100000)%'",
+                name,
+            )
+        assert found is not None
+        return int(found[0])
+
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", ENDLESS, database_url, name
+    )
+    try:
+        await eventually(running)
+    finally:
+        process.kill()
+        await process.wait()
+    assert await running()
+
+    async def ended() -> bool:
+        return not await running()
+
+    await eventually(ended)

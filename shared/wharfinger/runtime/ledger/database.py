@@ -388,6 +388,8 @@ class Database:
                 "tcp_keepalives_interval": "2",
                 "tcp_keepalives_count": "3",
                 "tcp_user_timeout": "11000",
+                # The statements of a process that was killed would run to their end.
+                "client_connection_check_interval": "5000",
                 **(
                     {}
                     if deadline_s is None
