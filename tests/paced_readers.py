@@ -13,8 +13,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from tests.patience import eventually
 
 from wharfinger.runtime.backends import Backend
-from wharfinger.runtime.fetch_pacing import Pace, PacedFetches, SendSignals
+from wharfinger.runtime.fetch_pacing import Pace, PacedFetches
 from wharfinger.runtime.observability import METRICS
+from wharfinger.runtime.send_signals import SendSignals
 
 
 @asynccontextmanager

@@ -29,9 +29,10 @@ from wharfinger.runtime.backends import DURABLE, MEMORY, Backend, BackendError, 
 from wharfinger.runtime.broadcast import BroadcastConsumer, IncomingRecord, TopicShorterError
 from wharfinger.runtime.embedded_broker import EmbeddedBroker
 from wharfinger.runtime.faust_app import RawStream, Received, ServiceApp, faust_app, take
-from wharfinger.runtime.fetch_pacing import GLANCE_MS, SendSignals
+from wharfinger.runtime.fetch_pacing import GLANCE_MS
 from wharfinger.runtime.processes import free_port
 from wharfinger.runtime.producer import idempotent_producer, teach_producer_id_v3
+from wharfinger.runtime.send_signals import SendSignals
 from wharfinger.runtime.topics import TopicSpec, ensure_topics, partition_for, topic_names
 
 pytestmark = pytest.mark.integration

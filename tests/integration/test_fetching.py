@@ -15,8 +15,9 @@ from tests.paced_readers import empty, fetched, paused, reading
 from tests.patience import eventually
 
 from wharfinger.runtime.backends import DURABLE, MEMORY, Backend
-from wharfinger.runtime.fetch_pacing import VAIN_MAX, Pace, SendSignals, WakeUp
+from wharfinger.runtime.fetch_pacing import VAIN_MAX, Pace
 from wharfinger.runtime.producer import SentBatch, idempotent_producer
+from wharfinger.runtime.send_signals import SendSignals, WakeUp
 from wharfinger.runtime.topics import TopicSpec, ensure_topics
 
 pytestmark = pytest.mark.integration

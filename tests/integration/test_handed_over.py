@@ -16,9 +16,10 @@ from tests.paced_readers import fetched, paused, reading
 from tests.patience import in_patience
 
 from wharfinger.runtime.backends import Backend
-from wharfinger.runtime.fetch_pacing import Pace, SendSignals
-from wharfinger.runtime.handed_over import HANDED_OVER_BYTES_MAX, HandedOver
+from wharfinger.runtime.fetch_pacing import Pace
+from wharfinger.runtime.handed_over import HandedOver
 from wharfinger.runtime.producer import Producer, SentBatch, idempotent_producer
+from wharfinger.runtime.send_signals import HANDED_OVER_BYTES_MAX, SendSignals
 from wharfinger.runtime.topics import TopicSpec, delete_topics, ensure_topics
 
 pytestmark = pytest.mark.integration

@@ -15,15 +15,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from wharfinger.runtime.backends import Backend, BackendError
-from wharfinger.runtime.fetch_pacing import Pace, PacedFetches, SendSignals
+from wharfinger.runtime.send_signals import SendSignals
 from wharfinger.runtime.topics import partition_counts
+
+if TYPE_CHECKING:
+    from wharfinger.runtime.fetch_pacing import PacedFetches
 
 BATCH_MAX = 1000
 CATCH_UP_POLL_MS = (
@@ -145,6 +148,9 @@ class BroadcastConsumer:
     async def start(self) -> None:
         """Assign and seek. BackendError when the broker cannot be reached or a topic does not
         exist."""
+        # Only those who read: the publisher seldom does.
+        from wharfinger.runtime.fetch_pacing import Pace, PacedFetches
+
         self._consumer = AIOKafkaConsumer(
             **self._backend.client_options(),
             client_id=self._client_id,

@@ -33,7 +33,8 @@ from mode import Service
 from yarl import URL
 
 from wharfinger.runtime.backends import Backend, KafkaSecurity
-from wharfinger.runtime.fetch_pacing import Pace, PacedFetches, SendSignals
+from wharfinger.runtime.fetch_pacing import Pace, PacedFetches
+from wharfinger.runtime.send_signals import SendSignals
 
 # readers and writers must agree on it
 from wharfinger.runtime.topics import partition_for as partition_for

@@ -17,9 +17,8 @@ a millisecond before it looks.
 Records of other processes give no such signal. One that a fetch finds by itself says that there are
 such processes and that more may follow: from then on the pause is `quick_s`, and grows with the
 time that nothing has come, to an eighth of it. The same follows when another process has committed
-to the ledger, since its records come soon (`SendSignals.expect`). So a record waits for at most
-`idle_s`, and for at most an eighth of the silence before it. A lost signal costs the same and
-nothing else.
+to the ledger, since its records come soon. So a record waits for at most `idle_s`, and for at most
+an eighth of the silence before it. A lost signal costs the same and nothing else.
 
 A fetch names every partition, and broker and client go through all of them for an answer that is
 mostly about one. So a fetch that follows a signal asks for the partitions that were signalled, and
@@ -30,8 +29,7 @@ whose records have not been taken yet cannot be asked for; its signals are kept 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -39,15 +37,10 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from wharfinger.runtime.backends import Capabilities
-from wharfinger.runtime.handed_over import (
-    HANDED_OVER_BYTES_MAX,
-    AnsweredFetch,
-    HandedOver,
-    note_seeks,
-    sought_at,
-)
+from wharfinger.runtime.handed_over import AnsweredFetch, HandedOver, note_seeks, sought_at
 from wharfinger.runtime.observability import METRICS
-from wharfinger.runtime.producer import SentBatch
+from wharfinger.runtime.send_signals import SendSignals, WakeUp
+from wharfinger.runtime.unpacking import bound
 
 SILENCE_PART = 8
 """The pause is this part of the time in which nothing came without a signal."""
@@ -92,92 +85,6 @@ class Pace:
         return min(self.idle_s, max(self.quick_s, silence_s / SILENCE_PART))
 
 
-class WakeUp:
-    """An event of the running loop that any thread may set. `expected` is called in that loop after
-    `expect`."""
-
-    def __init__(self, expected: Callable[[], object] = lambda: None) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._expected = expected
-        self._event = asyncio.Event()
-        self._scheduled = False
-        self._lock = threading.Lock()
-        self._signals: list[SentBatch] = []
-        self._bytes = 0
-
-    def set(self, *signals: SentBatch) -> None:
-        with self._lock:
-            for signal in signals:
-                self._bytes += len(signal.records)
-                # a reader that does not come for them must not keep everything in memory
-                kept = self._bytes <= HANDED_OVER_BYTES_MAX
-                self._signals.append(signal if kept else signal._replace(records=b""))
-        if self._scheduled:
-            return
-        self._scheduled = True
-        self._call(self._set)
-
-    def expect(self) -> None:
-        self._call(self._expected)
-
-    def _call(self, function: Callable[[], object]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(function)
-        except RuntimeError:  # the loop is closed, and with it all that waited
-            pass
-
-    def _set(self) -> None:
-        self._scheduled = False
-        self._event.set()
-
-    def clear(self) -> list[SentBatch]:
-        """What it was set with since the last time."""
-        self._event.clear()
-        with self._lock:
-            signals, self._signals, self._bytes = self._signals, [], 0
-        return signals
-
-    async def within(self, timeout_s: float) -> bool:
-        """Whether it was set in that time."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._event.wait()
-        except TimeoutError:
-            return False
-        return True
-
-
-class SendSignals:
-    """From the producers of a process to its readers: a record has been acknowledged. One for each
-    process.
-
-    `expect` is the weaker signal for records that another process is about to send: readers poll
-    quickly for a while.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._readers: dict[str, tuple[WakeUp, ...]] = {}
-
-    def sent(self, batch: SentBatch) -> None:
-        for reader in self._readers.get(batch.topic, ()):
-            reader.set(batch)
-
-    def expect(self) -> None:
-        for reader in {reader for readers in tuple(self._readers.values()) for reader in readers}:
-            reader.expect()
-
-    def listen(self, topics: Iterable[str], reader: WakeUp) -> None:
-        with self._lock:
-            for topic in topics:
-                self._readers[topic] = (*self._readers.get(topic, ()), reader)
-
-    def forget(self, reader: WakeUp) -> None:
-        with self._lock:
-            for topic, readers in self._readers.items():
-                self._readers[topic] = tuple(one for one in readers if one is not reader)
-
-
 class PacedFetches:
     """Counts the fetches of one started consumer and, for a broker that does not wake its readers,
     paces them.
@@ -194,9 +101,6 @@ class PacedFetches:
         pace: Pace,
         signals: SendSignals | None = None,
     ) -> None:
-        # Only those who read: the publisher seldom does.
-        from wharfinger.runtime.unpacking import bound
-
         bound(consumer)
         note_seeks()
         self._fetcher = consumer._fetcher
@@ -259,24 +163,25 @@ class PacedFetches:
             behind = await self._until_due(assignment)
         except asyncio.CancelledError:  # the client does not expect that it raises
             return False
-        if not assignment.active or self._fetcher._closed:
-            return False
         self._began = now = self._loop.time()
         if now < self._all_due:
             if answered := self._answered(behind):
                 return bool(await self._fetch(assignment, node, answered))
-            times = max(self._vain.get(tp, (0, 0))[1] for tp in behind)
+            times = max((self._vain.get(tp, (0, 0))[1] for tp in behind), default=0)
             wanted, wait_ms = behind, round(1000 * self._pace.quick_s * times)
         else:
             self._all_due = now + self._pace.pause_s(now - self._silent_since)
             wanted, wait_ms = self._positions(assignment, assignment.tps), 0
+        if not wanted:
+            return False
         found = await self._asked(assignment, node, _of(request, wanted, wait_ms))
         self._note_found(assignment, behind, wanted)
         return found
 
     async def _until_due(self, assignment: Any) -> dict[TopicPartition, int]:
         """Until all partitions have their turn, or some are known to have more and can be asked
-        for: those, and from where."""
+        for: those, and from where. None where the fetch is to end without a question: the client
+        sets the position of a partition only while none is under way."""
         await asyncio.sleep(max(0.0, self._began + self._pace.quick_s / 2 - self._loop.time()))
         while assignment.active and not self._fetcher._closed:
             self._note_signals(assignment)
@@ -285,6 +190,9 @@ class PacedFetches:
             left_s = self._all_due - self._loop.time()
             if behind or left_s <= 0:
                 return behind
+            if not all(self._state(tp).has_valid_position for tp in assignment.tps):
+                await asyncio.sleep(self._pace.quick_s)
+                return {}
             # nothing tells when a partition that cannot be asked for can be
             await self._wakeup.within(min(left_s, self._pace.quick_s) if waiting else left_s)
         return {}

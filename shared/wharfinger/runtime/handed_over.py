@@ -25,9 +25,7 @@ from aiokafka import TopicPartition
 from aiokafka.consumer import subscription_state
 
 from wharfinger.runtime.producer import SentBatch
-
-HANDED_OVER_BYTES_MAX = 2 * 1024 * 1024
-"""Of batches that wait for one reader. What is more, it fetches."""
+from wharfinger.runtime.send_signals import HANDED_OVER_BYTES_MAX
 
 
 class HandedOver:

@@ -32,11 +32,11 @@ from wharfinger.runtime.believed_sources import ALL_BELIEVED, BelievedSources
 from wharfinger.runtime.broadcast import BroadcastConsumer
 from wharfinger.runtime.dead_letters import Letter
 from wharfinger.runtime.decode_cache import Decoded
-from wharfinger.runtime.fetch_pacing import SendSignals
 from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.letter_box import LetterBox
 from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import ServiceMetrics
+from wharfinger.runtime.send_signals import SendSignals
 from wharfinger.runtime.service import end_tasks
 from wharfinger.runtime.unpacking import REFUSED
 

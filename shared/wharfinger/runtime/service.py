@@ -17,8 +17,8 @@ from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.incarnations import FIRST
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.decode_cache import Decoded
-from wharfinger.runtime.fetch_pacing import SendSignals
 from wharfinger.runtime.ledger import Ledger, WentBack, wall_clock
+from wharfinger.runtime.send_signals import SendSignals
 from wharfinger.runtime.settings import Settings
 from wharfinger.runtime.topics import partition_for, shard_for
 
