@@ -64,6 +64,24 @@ def join_for_writing(
     )
 
 
+def join_hub(
+    directory: Path, hub: Member, verbs: Sequence[Verb], secrets: tuple[str, ...] = ()
+) -> None:
+    """`secrets`: namespaces whose Secrets are copied."""
+    store_joined(
+        directory,
+        JoinedCluster(
+            "hub",
+            read_kubeconfig(hub.kubeconfig()),
+            "fleet",
+            hub=True,
+            verbs=tuple(verbs),
+            write_access=read_kubeconfig(hub.kubeconfig(WRITER)),
+            secret_namespaces=secrets,
+        ),
+    )
+
+
 @asynccontextmanager
 async def a_plane(
     backend: Backend,
