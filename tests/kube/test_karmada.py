@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.kube.acting import Audit, a_plane, grant, join_for_writing, join_hub
+from tests.kube.acting import Audit, a_plane, grant, join_for_writing, join_hub, revoke
 from tests.kube.collecting import node
 from tests.kube.karmada import karmada_hub, registered
 from tests.kube.member import Json, Member, namespace
@@ -44,6 +44,7 @@ def hub(members: list[Member], tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def _leave(member: Member) -> None:
+    revoke(member)
     member.kubectl("delete", "namespace", PLACE, "--ignore-not-found", "--wait=false")
     member.empty()
 
@@ -80,14 +81,20 @@ def replicas(member: Member) -> int | None:
     return int(one["spec"]["replicas"]) if one else None
 
 
-def works(hub: Member, member: Member) -> list[str]:
-    """Kinds of the objects that Karmada has for it, but for namespaces."""
-    kinds = [
-        manifest["kind"]
+def ready_of_template(hub: Member) -> tuple[int, int]:
+    """How many pods there are of the Deployment of the hub, and how many of them run."""
+    status = found(hub, "deployment", "web", PLACE).get("status", {})
+    return status.get("replicas", 0), status.get("readyReplicas", 0)
+
+
+def objects(hub: Member, member: Member, kind: str) -> list[str]:
+    """Names of what Karmada has to make in a member."""
+    return [
+        manifest["metadata"]["name"]
         for work in hub.items("works.work.karmada.io", "-n", f"karmada-es-{member.name}")
         for manifest in work["spec"]["workload"]["manifests"]
+        if manifest["kind"] == kind
     ]
-    return [kind for kind in kinds if kind != "Namespace"]
 
 
 def collected(hub: Member) -> dict[str, tuple[bool, int]]:
@@ -126,7 +133,8 @@ async def test_what_is_decided_on_a_hub_reaches_the_members_and_comes_back(
         for member in (bound, waits):
             count = wanted[member.name] or None
             await eventually(lambda m=member, c=count: replicas(m) == c)
-            assert works(hub, member) == (["Deployment"] if count else [])
+            works = ["web"] if count else []
+            await eventually(lambda m=member, w=works: objects(hub, m, "Deployment") == w)
         run = {bound.name: (True, on_bound), waits.name: (True, 0)}
         expected = {name: run[name] for name in decided}
         await eventually(lambda: collected(hub) == expected, lambda: the_binding(hub, "web"))
@@ -136,8 +144,7 @@ async def test_what_is_decided_on_a_hub_reaches_the_members_and_comes_back(
         hub.apply(policy(**{bound.name: 2, waits.name: 1}))
         await eventually(lambda: found(hub, "resourcebinding", "web-deployment", PLACE))
         await settled(4, 2)
-        status = found(hub, "deployment", "web", PLACE)["status"]
-        assert (status["replicas"], status["readyReplicas"]) == (6, 4)
+        await eventually(lambda: ready_of_template(hub) == (6, 4))
         hub.kubectl("scale", "deployment", "web", "-n", PLACE, "--replicas=9")
         await settled(6, 3)
         # One of the two clusters is taken away.
@@ -145,24 +152,16 @@ async def test_what_is_decided_on_a_hub_reaches_the_members_and_comes_back(
         await settled(0, 9)
         # And comes back.
         hub.apply(policy(**{bound.name: 1, waits.name: 1}))
-        await eventually(lambda: sum(targets(hub, "web").values()) == 9)
+        await eventually(lambda: bound.name in targets(hub, "web"))
+        await settled(*(targets(hub, "web").get(member.name, 0) for member in (bound, waits)))
         hub.kubectl("delete", "deployment", "web", "-n", PLACE)
         for member in (bound, waits):
             await eventually(lambda m=member: replicas(m) is None)
         await eventually(lambda: not found(hub, "resourcebinding", "web-deployment", PLACE))
         for member in (bound, waits):
-            assert NAMESPACE not in _carried_namespaces(hub, member)
-    # Writes end beside those of the controllers of Karmada, and none is refused.
-    assert max(Counter(audit.writes()).values()) <= 24
+            assert objects(hub, member, "Namespace") == [PLACE], f"and not {NAMESPACE}"
+    # Writes come to an end beside those of the controllers, and none is refused.
+    assert Counter(audit.writes())["patch", "web-deployment", 200] <= 24
     refused = [call for call in audit.calls() if call["responseStatus"]["code"] in (403, 422, 400)]
     assert refused == []
     assert replayed(database_url, tmp_path) > 1
-
-
-def _carried_namespaces(hub: Member, member: Member) -> list[str]:
-    return [
-        manifest["metadata"]["name"]
-        for work in hub.items("works.work.karmada.io", "-n", f"karmada-es-{member.name}")
-        for manifest in work["spec"]["workload"]["manifests"]
-        if manifest["kind"] == "Namespace"
-    ]
