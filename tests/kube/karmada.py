@@ -83,7 +83,7 @@ def _webhook(hub: Member) -> Iterator[None]:
 def _answers(process: subprocess.Popen[bytes], url: str, trusted: ssl.SSLContext) -> bool:
     assert process.poll() is None, "the webhooks ended"
     try:
-        with urllib.request.urlopen(url, context=trusted, timeout=5.0):
+        with urllib.request.urlopen(url, context=trusted):
             return True
     except urllib.error.HTTPError:
         return True
