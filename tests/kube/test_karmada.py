@@ -23,10 +23,12 @@ from tests.kube.test_hub_writing import PLACE, scheduled, targets, the_binding
 from tests.kube.test_pod_placing import deployment
 from tests.patience import eventually
 
+from wharfinger.domain.actuation import Verb
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.kube.rights import NAMESPACE
 
-VERBS = ("karmada",)
+OF_HUB: tuple[Verb, ...] = ("karmada",)
+OF_MEMBER: tuple[Verb, ...] = ("bind",)
 
 
 @pytest.fixture(scope="module")
@@ -118,10 +120,10 @@ async def test_what_is_decided_on_a_hub_reaches_the_members_and_comes_back(
     tmp_path: Path,
 ) -> None:
     bound, waits = members[:2]
-    grant(bound, ("bind",))
-    join_for_writing(tmp_path, bound, ("bind",))
-    grant(hub, VERBS)
-    join_hub(tmp_path, hub, VERBS)
+    grant(bound, OF_MEMBER)
+    join_for_writing(tmp_path, bound, OF_MEMBER)
+    grant(hub, OF_HUB)
+    join_hub(tmp_path, hub, OF_HUB)
     audit = Audit(hub)
 
     async def settled(on_bound: int, on_waiting: int) -> None:
