@@ -37,8 +37,13 @@ READY_S_MAX = 180.0
 STOP_S_MAX = 20.0
 LOOPBACK = "127.0.0.1"
 
-CONTROLLERS, SCHEDULER, KWOK = "controllers", "scheduler", "kwok"
-OPTIONAL = (CONTROLLERS, SCHEDULER, KWOK)
+CONTROLLERS, HUB_CONTROLLERS = "controllers", "hub-controllers"
+SCHEDULER, KWOK = "scheduler", "kwok"
+OPTIONAL = (CONTROLLERS, HUB_CONTROLLERS, SCHEDULER, KWOK)
+
+CONTROLLERS_OF_A_HUB = ("namespace", "garbagecollector", "serviceaccount-token")
+"""Those of Kubernetes that Karmada runs on its own API server and that objects of a test need. A
+Deployment there is a template: nothing makes pods of it."""
 
 USERS = {
     "admin": "system:masters",
@@ -158,6 +163,9 @@ class _Start:
         self._until_ready()
         if CONTROLLERS in wanted:
             self._launch("kube-controller-manager", *self._controllers(files))
+        if HUB_CONTROLLERS in wanted:
+            chosen = f"--controllers={','.join(CONTROLLERS_OF_A_HUB)}"
+            self._launch("kube-controller-manager", *self._controllers(files), chosen)
         if SCHEDULER in wanted:
             config = self._directory / "kube-scheduler.kubeconfig"
             self._launch(

@@ -4,18 +4,20 @@ cache.
 `go.mod` names etcd, the API server, the controller manager, the scheduler and kubectl of one
 release; `kwok/go.mod` names KWOK, which needs other versions of the same libraries. A build is kept
 under a hash of both files, their sums and Go's version, so another version never overwrites it. The
-first build takes about ten minutes of processor time. Helm is built apart, where charts are tested.
+first build takes about ten minutes of processor time. Helm and Karmada are built apart, for the
+tests that use them.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +32,13 @@ PROGRAMS = {
     "kwok": (HERE / "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
 }
 """Name -> the module that it is built in and its package."""
+
+KARMADA = "github.com/karmada-io/karmada"
+
+KARMADA_PROGRAMS = {
+    "karmada-controller-manager": f"{KARMADA}/cmd/controller-manager",
+    "karmada-webhook": f"{KARMADA}/cmd/webhook",
+}
 
 STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 """What KWOK does with nodes and pods, as its own module describes it: nodes become ready, renew
@@ -63,12 +72,28 @@ def programs() -> Path:
 
 def helm() -> Path:
     """Helm's command, built where it is not there yet: some two minutes of processor time."""
-    module = HERE.parent / "helm"
-    directory = _cache() / f"helm-{_version(module)}"
+    return _apart("helm", HERE.parent / "helm", {"helm": "helm.sh/helm/v3/cmd/helm"}) / "helm"
+
+
+def karmada() -> Path:
+    """The directory with Karmada's controller manager and its webhooks, built where they are not
+    there yet: some five minutes of processor time."""
+    return _apart("karmada", HERE / "karmada", KARMADA_PROGRAMS)
+
+
+def karmada_sources() -> Path:
+    """The folder of the module that they are built from: it has the definitions of Karmada's kinds
+    and the configuration of its webhooks."""
+    return _sources(HERE / "karmada", KARMADA)
+
+
+def _apart(name: str, module: Path, packages: Mapping[str, str]) -> Path:
+    directory = _cache() / f"{name}-{_version(module)}"
     with _alone(directory):
-        if not (directory / "helm").exists():
-            _build(directory / "helm", module, "helm.sh/helm/v3/cmd/helm")
-    return directory / "helm"
+        for program, package in packages.items():
+            if not (directory / program).exists():
+                _build(directory / program, module, package)
+    return directory
 
 
 def _build(target: Path, module: Path, package: str) -> None:
@@ -94,15 +119,7 @@ def _build(target: Path, module: Path, package: str) -> None:
 
 
 def _stages() -> str:
-    found = subprocess.run(
-        ["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"],
-        cwd=HERE / "kwok",
-        capture_output=True,
-        text=True,
-        check=True,
-        env=_environment(),
-    )
-    root = Path(found.stdout.strip()) / "kustomize" / "stage"
+    root = _sources(HERE / "kwok", "sigs.k8s.io/kwok") / "kustomize" / "stage"
     files = [
         file
         for stage in STAGES
@@ -110,6 +127,19 @@ def _stages() -> str:
         if file.name != "kustomization.yaml"
     ]
     return "\n---\n".join(file.read_text() for file in files)
+
+
+def _sources(module: Path, path: str) -> Path:
+    """The folder of a module that `module` requires, in the cache of modules."""
+    found = subprocess.run(
+        ["go", "mod", "download", "-json", path],
+        cwd=module,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=_environment(),
+    )
+    return Path(json.loads(found.stdout)["Dir"])
 
 
 def _version(*folders: Path) -> str:

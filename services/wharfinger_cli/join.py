@@ -128,7 +128,7 @@ def print_rights(name: str, options: JoinOptions) -> None:
     if options.kubeconfig is not None or options.in_cluster:
         found = run(_examined(_access(name, options), options.hub))
         kinds = tuple(right.kind for right in found.rights if right.served)
-    manifests = collector_rights(kinds)
+    manifests = collector_rights(kinds, hub=options.hub)
     verbs = _verbs(_mode(options), options)
     secrets = _secrets(verbs, options)
     if verbs:

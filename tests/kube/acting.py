@@ -25,6 +25,7 @@ from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.kube.joined import JoinedCluster, store_joined
 from wharfinger.runtime.kube.kubeconfig import read_kubeconfig
 from wharfinger.runtime.kube.rights import LEASE, NAMESPACE, Manifest, actuator_rights
+from wharfinger.runtime.kube.rights import WRITER as WRITER_ACCOUNT
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, Submission
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.settings import Settings
@@ -47,6 +48,13 @@ def grant(member: Member, verbs: Collection[Verb], secrets: Collection[str] = ()
     member.kubectl("delete", "lease", LEASE, "-n", NAMESPACE, "--ignore-not-found")
 
 
+def revoke(member: Member) -> None:
+    """All that `grant` gave but the roles for Secrets. What was never granted is no error."""
+    gone = ("--ignore-not-found",)
+    member.kubectl("delete", "clusterrolebinding,clusterrole", WRITER_ACCOUNT, *gone)
+    member.kubectl("delete", "rolebinding,role", WRITER_ACCOUNT, "-n", NAMESPACE, *gone)
+
+
 def join_for_writing(
     directory: Path, member: Member, verbs: Sequence[Verb], **options: object
 ) -> None:
@@ -60,6 +68,24 @@ def join_for_writing(
             verbs=tuple(verbs),
             write_access=read_kubeconfig(member.kubeconfig(WRITER)),
             **options,  # type: ignore[arg-type]
+        ),
+    )
+
+
+def join_hub(
+    directory: Path, hub: Member, verbs: Sequence[Verb], secrets: tuple[str, ...] = ()
+) -> None:
+    """`secrets`: namespaces whose Secrets are copied."""
+    store_joined(
+        directory,
+        JoinedCluster(
+            "hub",
+            read_kubeconfig(hub.kubeconfig()),
+            "fleet",
+            hub=True,
+            verbs=tuple(verbs),
+            write_access=read_kubeconfig(hub.kubeconfig(WRITER)),
+            secret_namespaces=secrets,
         ),
     )
 

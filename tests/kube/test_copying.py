@@ -16,7 +16,7 @@ import pytest_asyncio
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 from tests.apps import a_context, running
-from tests.kube.acting import WRITER, Audit, asked_for, grant, join_for_writing, run_command
+from tests.kube.acting import Audit, asked_for, grant, join_for_writing, join_hub, run_command
 from tests.kube.member import Json, Member, config_map, namespace
 from tests.patience import eventually
 from tests.told_plane import ToldPlane, a_binding, a_cluster, a_policy, nodes
@@ -28,8 +28,6 @@ from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.policies import PolicyApplied
 from wharfinger.events.streams import EFFECTS
 from wharfinger.runtime.backends import Backend
-from wharfinger.runtime.kube.joined import JoinedCluster, store_joined
-from wharfinger.runtime.kube.kubeconfig import read_kubeconfig
 from wharfinger.runtime.kube.rights import actuator_rights, actuator_rules, own_rules, secret_rules
 from wharfinger.runtime.settings import Settings
 from wharfinger_actuator.app import ActuatorService
@@ -142,23 +140,6 @@ def said(member: Member, name: str) -> dict[str, str]:
     return dict(found(member, "deployment", name)["metadata"].get("annotations", {}))
 
 
-def join_hub(directory: Path, hub: Member, secrets: tuple[str, ...] = ()) -> None:
-    access = read_kubeconfig(hub.kubeconfig())
-    writes = read_kubeconfig(hub.kubeconfig(WRITER))
-    store_joined(
-        directory,
-        JoinedCluster(
-            "hub",
-            access,
-            "fleet",
-            hub=True,
-            verbs=TEMPLATES,
-            write_access=writes,
-            secret_namespaces=secrets,
-        ),
-    )
-
-
 @pytest.mark.usefixtures("emptied")
 async def test_workloads_are_copied_where_they_are_decided(
     members: list[Member], backend: Backend, topic_prefix: str, plane: ToldPlane, tmp_path: Path
@@ -170,7 +151,7 @@ async def test_workloads_are_copied_where_they_are_decided(
         grant(member, COPY)
         join_for_writing(joined, member, COPY)
     grant(hub, TEMPLATES)
-    join_hub(joined, hub)
+    join_hub(joined, hub, TEMPLATES)
     hub.apply(config_map(HOME, "settings", colour="blue"), an_account("seller"), a_workload("web"))
     hub.apply(a_workload("api"))
     # There before us, applied by somebody else: one is left as it is, the other given to us.
@@ -252,7 +233,7 @@ async def test_a_copy_that_is_changed_or_cannot_be_made_stops_no_other(
     grant(member, COPY)
     join_for_writing(joined, member, COPY)
     grant(hub, TEMPLATES)
-    join_hub(joined, hub)
+    join_hub(joined, hub, TEMPLATES)
     hub.apply(namespace(late), a_stateful_set("db"), a_workload("api", namespace=late))
     only = in_clusters(member.name)
     await plane.tell(a_cluster(member.name), *nodes(member.name, "one", cpu=64000))
@@ -415,7 +396,7 @@ async def test_secrets_are_copied_where_both_clusters_allow_it_and_are_shown_now
     grant(member, COPY)
     join_for_writing(joined, member, COPY, secret_namespaces=allowed)
     grant(hub, TEMPLATES, allowed)
-    join_hub(joined, hub, allowed)
+    join_hub(joined, hub, TEMPLATES, allowed)
     first, second, theirs = (f"{word}-password-of-the-shop" for word in ("old", "new", "bad"))
     for one in (member, hub):
         one.apply(namespace(closed))
@@ -578,7 +559,7 @@ async def test_what_pods_name_goes_with_a_copy_and_all_but_the_claim_ends_with_i
     grant(member, COPY, allowed)
     join_for_writing(joined, member, COPY, secret_namespaces=allowed)
     grant(hub, TEMPLATES, allowed)
-    join_hub(joined, hub, allowed)
+    join_hub(joined, hub, TEMPLATES, allowed)
     volumes = {one: f"{topic_prefix}{one.name}".rstrip(".") for one in (member, hub)}
     only = in_clusters(member.name)
     await plane.tell(a_cluster(member.name), *nodes(member.name, "one", cpu=64000))
@@ -618,7 +599,7 @@ async def test_what_pods_name_goes_with_a_copy_and_all_but_the_claim_ends_with_i
             member.apply(a_volume(volumes[member], "data"))
             await eventually(lambda: volume_of(member) == volumes[member])
         # The hub allows no Secrets any more: what its workload names stays.
-        join_hub(joined, hub)
+        join_hub(joined, hub, TEMPLATES)
         async with running(ActuatorService(context)):
             await eventually(lambda: _pods(member, "api") == REPLICAS)
             kept = await state()

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.kube.acting import WRITER, Audit, a_plane, grant
+from tests.kube.acting import Audit, a_plane, grant, join_hub
 from tests.kube.member import Json, Member, namespace
 from tests.kube.replaying import replayed_without_server
 from tests.kube.test_hub import CRDS, binding
@@ -21,8 +21,6 @@ from wharfinger.history.fleet_shadow import fleet_shadow
 from wharfinger.manifests.ocm import DISABLED
 from wharfinger.manifests.wharfinger.options import DRIFT, SCHEDULER
 from wharfinger.runtime.backends import Backend
-from wharfinger.runtime.kube.joined import JoinedCluster, store_joined
-from wharfinger.runtime.kube.kubeconfig import read_kubeconfig
 from wharfinger.runtime.kube.rights import actuator_rules, own_rules
 from wharfinger.runtime.kube.watched import HUB_WATCHED
 from wharfinger.runtime.ledger import Ledger
@@ -154,17 +152,7 @@ async def test_bindings_and_placements_are_written_where_they_are_ours(
         arguments = ("--subresource=status", "--type=merge", "-p", status)
         hub.kubectl("patch", "clusters.cluster.karmada.io", name, *arguments)
     hub.apply(a_binding("web", 4), theirs, of_the_whole_cluster())
-    store_joined(
-        tmp_path,
-        JoinedCluster(
-            "hub",
-            read_kubeconfig(hub.kubeconfig()),
-            "fleet",
-            hub=True,
-            verbs=VERBS,
-            write_access=read_kubeconfig(hub.kubeconfig(WRITER)),
-        ),
-    )
+    join_hub(tmp_path, hub, VERBS)
     audit = Audit(hub)
     async with a_plane(backend, database_url, topic_prefix, tmp_path):
         await eventually(lambda: targets(hub, "web") == {"north": 2, "south": 2})

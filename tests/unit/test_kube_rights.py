@@ -5,8 +5,15 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from wharfinger.domain.actuation import HUB_VERBS, VERBS
 from wharfinger.runtime.kube.examination import KindRights
-from wharfinger.runtime.kube.rights import collector_rules
+from wharfinger.runtime.kube.rights import (
+    NOT_PROPAGATED,
+    Manifest,
+    actuator_rights,
+    collector_rights,
+    collector_rules,
+)
 from wharfinger.runtime.kube.watched import NODE_METRICS, WATCHED
 
 
@@ -28,3 +35,16 @@ def test_a_cluster_is_joined_without_the_right_to_read_its_metrics() -> None:
     assert not KindRights(NODE_METRICS, served=True, missing=("get", "list")).blocks
     others = [kind for kind in WATCHED if kind is not NODE_METRICS]
     assert all(KindRights(kind, served=True, missing=("watch",)).blocks for kind in others)
+
+
+def _labels_of_namespace(manifests: list[Manifest]) -> object:
+    (namespace,) = [one for one in manifests if one["kind"] == "Namespace"]
+    return cast(dict[str, Any], namespace["metadata"]).get("labels", {})
+
+
+def test_karmada_does_not_carry_the_namespace_of_a_hub_to_its_members() -> None:
+    assert _labels_of_namespace(collector_rights(hub=True)) == NOT_PROPAGATED
+    assert _labels_of_namespace(collector_rights()) == {}
+    for verb in VERBS:
+        expected = NOT_PROPAGATED if verb in HUB_VERBS else {}
+        assert _labels_of_namespace(actuator_rights([verb])) == expected

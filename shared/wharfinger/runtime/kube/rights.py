@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from wharfinger.domain.actuation import VERBS, Verb
+from wharfinger.domain.actuation import HUB_VERBS, VERBS, Verb
 from wharfinger.runtime.kube.watched import DISCOVERY, NON_RESOURCE, WATCHED, WatchedKind
 
 NAMESPACE = "wharfinger-system"
@@ -19,15 +19,19 @@ LEASE = "wharfinger-actuator"
 PAUSE = "wharfinger-pause"
 """Name of the ConfigMap that stops all writing to its cluster while it exists."""
 
+NOT_PROPAGATED = {"namespace.karmada.io/skip-auto-propagation": "true"}
+"""Label of our namespace in a hub. Karmada makes every other namespace of its hub in all members,
+and where the one of the hub is deleted, it deletes those: with our accounts and the Lease."""
+
 Manifest = dict[str, object]
 
 
 def collector_rights(
-    kinds: Iterable[WatchedKind] = WATCHED, namespace: str = NAMESPACE
+    kinds: Iterable[WatchedKind] = WATCHED, namespace: str = NAMESPACE, *, hub: bool = False
 ) -> list[Manifest]:
     """A namespace, a service account in it, and a role of the whole cluster that reads `kinds`."""
     return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        _namespace(namespace, hub),
         _account(ACCOUNT, namespace),
         *_role("ClusterRole", ACCOUNT, "", namespace, collector_rules(kinds)),
     ]
@@ -40,7 +44,7 @@ def actuator_rights(
     Lease and the ConfigMap that stops everything. `secrets`: namespaces whose Secrets are copied:
     a role in each."""
     return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        _namespace(namespace, any(verb in HUB_VERBS for verb in verbs)),
         _account(WRITER, namespace),
         *_role("ClusterRole", WRITER, "", namespace, actuator_rules(verbs)),
         *_role("Role", WRITER, namespace, namespace, own_rules()),
@@ -153,6 +157,11 @@ def own_rules() -> list[Manifest]:
             "verbs": ["get"],
         },
     ]
+
+
+def _namespace(name: str, hub: bool) -> Manifest:
+    labels: Manifest = {"labels": NOT_PROPAGATED} if hub else {}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **labels}}
 
 
 def _account(name: str, namespace: str) -> Manifest:
