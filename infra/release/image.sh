@@ -36,8 +36,9 @@ seconds=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || true)}
 
 case $engine in
   docker) times=(--build-arg "SOURCE_DATE_EPOCH=$seconds") ;;
-  # The format of Docker carries the health check, the one of OCI does not.
-  podman | buildah) times=(--timestamp "$seconds" --format docker --layers) ;;
+  # In the format of Docker the image would name the container that it was made in. The one of OCI has no health check; compose
+  # file and charts bring their own.
+  podman | buildah) times=(--timestamp "$seconds" --format oci --layers) ;;
   *) refuse "ENGINE=$engine: expected docker, podman or buildah" ;;
 esac
 
