@@ -57,6 +57,10 @@ lock: setup ## Pin the dependencies of pyproject.toml anew (UPGRADE=1 takes newe
 	@echo "lock: requirements-runtime.lock, the part of it that runs in a container (services and migrate)"
 	@cp requirements.lock requirements-runtime.lock
 	@$(COMPILE) --extra migrate --output-file requirements-runtime.lock pyproject.toml
+	@echo "lock: requirements-build.lock, the part of it that builds the wheel of a container"
+	@cp requirements.lock requirements-build.lock
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' | \
+	  $(COMPILE) --output-file requirements-build.lock -
 
 # --- running --------------------------------------------------------------------------------------------------------
 
@@ -191,6 +195,11 @@ kafka: setup ## Start that Kafka and leave it running; prints host:port
 
 kafka-down: setup ## Stop it
 	@$(BIN)/python infra/kafka/local.py stop $(KAFKA_DIR)
+
+# Needs no Python here: the wheel is built in the image.
+.PHONY: image
+image: ## Build the image with docker, podman or buildah (IMAGE=registry.example/wharfinger:0.6.0 ENGINE=podman ARGS="--secret ...")
+	@IMAGE="$(IMAGE)" ENGINE="$(ENGINE)" infra/release/image.sh $(ARGS)
 
 .PHONY: sbom licences audit
 sbom: setup ## Write dist/wharfinger-VERSION.cdx.json: what a server installs, as CycloneDX

@@ -2,7 +2,7 @@
 registry.
 
 `requirements.lock` holds everything, `requirements-runtime.lock` the part of it that a container
-needs.
+needs, `requirements-build.lock` the part that builds the wheel in it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FULL = (ROOT / "requirements.lock").read_text(encoding="utf-8")
 RUNTIME = (ROOT / "requirements-runtime.lock").read_text(encoding="utf-8")
+BUILD = (ROOT / "requirements-build.lock").read_text(encoding="utf-8")
 
-each_lock = pytest.mark.parametrize("lock", [FULL, RUNTIME], ids=["full", "runtime"])
+each_lock = pytest.mark.parametrize(
+    "lock", [FULL, RUNTIME, BUILD], ids=["full", "runtime", "build"]
+)
 
 
 def pins(lock: str) -> dict[str, str]:
@@ -32,12 +35,13 @@ def runtime() -> list[Requirement]:
     return [Requirement(line) for line in PROJECT["project"]["dependencies"]]
 
 
+def builders() -> list[Requirement]:
+    return [Requirement(line) for line in PROJECT["build-system"]["requires"]]
+
+
 def tools() -> list[Requirement]:
-    lines = [
-        *PROJECT["project"]["optional-dependencies"]["dev"],
-        *PROJECT["build-system"]["requires"],
-    ]
-    return [Requirement(line) for line in lines]
+    developers = PROJECT["project"]["optional-dependencies"]["dev"]
+    return [*(Requirement(line) for line in developers), *builders()]
 
 
 def assert_pinned(requirement: Requirement, lock: str) -> None:
@@ -58,8 +62,14 @@ def test_what_a_container_needs_is_pinned(requirement: Requirement) -> None:
     assert_pinned(requirement, RUNTIME)
 
 
+@pytest.mark.parametrize("requirement", builders(), ids=lambda r: r.name)
+def test_what_builds_the_wheel_is_pinned(requirement: Requirement) -> None:
+    assert_pinned(requirement, BUILD)
+
+
 def test_a_container_gets_what_was_tested_and_no_tools() -> None:
     assert pins(RUNTIME).items() <= pins(FULL).items()
+    assert pins(BUILD).items() <= pins(FULL).items()
     assert not {"pytest", "mypy", "ruff", "pip-tools"} & pins(RUNTIME).keys()
 
 
