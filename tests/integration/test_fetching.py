@@ -229,6 +229,25 @@ async def test_a_partition_that_was_held_back_is_asked_for_when_its_reader_goes_
     assert [m.value for messages in taken.values() for m in messages] == [b"value"]
 
 
+@pytest.mark.parametrize("move", ["seek", "seek_to_beginning"])
+async def test_a_reader_in_its_pause_can_be_sought(memory: Backend, topic: str, move: str) -> None:
+    """The client sets a position only while no fetch is under way."""
+    signals, name = SendSignals(), f"sought-{move}"
+    partition = TopicPartition(topic, 2)
+    async with reading(memory, topic, Pace(0.01, NEVER_S), signals, name) as consumer:
+        for _ in range(2):
+            await send(memory, topic, signals)
+            assert await consumer.getmany(timeout_ms=int(PATIENCE_S * 1000))
+        await paused(name)
+        if move == "seek":
+            consumer.seek(partition, 0)
+        else:
+            async with asyncio.timeout(PATIENCE_S):
+                await consumer.seek_to_beginning(partition)
+        taken = await consumer.getmany(partition, timeout_ms=int(PATIENCE_S * 1000))
+    assert [one.offset for one in taken[partition]] == [0, 1]
+
+
 async def test_a_reader_in_its_pause_can_be_stopped(memory: Backend, topic: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         async with reading(memory, topic, Pace(0.01, NEVER_S), None, "stopped"):

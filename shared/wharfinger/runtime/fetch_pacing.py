@@ -29,7 +29,7 @@ whose records have not been taken yet cannot be asked for; its signals are kept 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -106,6 +106,9 @@ class PacedFetches:
         self._fetcher = consumer._fetcher
         self._fetch = self._fetcher._proc_fetch_request
         self._fetcher._proc_fetch_request = self._paced
+        if pace.idle_s:
+            for name in ("seek_to", "request_offset_reset"):
+                setattr(self._fetcher, name, self._waking(getattr(self._fetcher, name)))
         self._fetcher._fetcher_timeout = BEGINNING_S
         self._pace = pace
         if pace.idle_s:
@@ -131,6 +134,16 @@ class PacedFetches:
     def close(self) -> None:
         if self._signals is not None:
             self._signals.forget(self._wakeup)
+
+    def _waking(self, move: Callable[..., Any]) -> Callable[..., Any]:
+        """`move`, which changes positions; afterwards a fetch that waits looks at them again."""
+
+        def moved(*arguments: Any) -> Any:
+            result = move(*arguments)
+            self._wakeup.set()
+            return result
+
+        return moved
 
     def _expect(self) -> None:
         """A long pause ends soon; a short one goes on."""
@@ -241,8 +254,8 @@ class PacedFetches:
 
     def _has_more(self, assignment: Any, tp: TopicPartition) -> bool:
         """Whether the partition is known to go on behind what has come of it."""
-        end, position = self._ends[tp], assignment.state_value(tp).position
-        if position is not None and position >= end:
+        end, state = self._ends[tp], assignment.state_value(tp)
+        if state.has_valid_position and state.position >= end:
             self._vain.pop(tp, None)
             return False
         if tp in self._fetcher._records and self._given.get(tp) == end:
