@@ -1,12 +1,73 @@
-"""What holds of a feed, checked from its rows alone; and places for rows that stand in no feed."""
+"""Ledgers with a feed, what holds of it by its rows alone, and places for rows in no feed."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
+from typing import Any
 from uuid import UUID
 
-from wharfinger.events.streams import INTAKE
-from wharfinger.runtime.ledger import FeedPlaces, Ledger, LedgerRow
+from tests.counter import Counter, Writer, withdrawn
+
+from wharfinger.events.bindings import BindingWithdrawn
+from wharfinger.events.codec import made
+from wharfinger.events.envelope import Event
+from wharfinger.events.streams import BINDINGS, INTAKE
+from wharfinger.runtime.ledger import FeedAppender, FeedPlaces, Ledger, LedgerRow, Submission
+from wharfinger.runtime.ledger.days import DAY_US
+
+
+class LivingLedger:
+    """Streams that decide about what was accepted, and about what the others decided; each has a
+    clock of its own."""
+
+    def __init__(self, ledger: Ledger, seed: int) -> None:
+        self.ledger = ledger
+        self.random = random.Random(seed)
+        self.writers: dict[str, Writer] = {}
+        self.causes: list[UUID] = []
+        self.accepted = 0
+
+    async def live(self, turns: int) -> None:
+        for _ in range(turns):
+            if self.random.random() < 0.4:
+                await self._accept(self.random.randint(1, 4))
+            else:
+                await self._decide(self.random.choice(["fleet/0", "cluster/a", "cluster/b"]))
+
+    async def _accept(self, count: int) -> None:
+        events = [withdrawn(self.accepted + n) for n in range(count)]
+        self.accepted += count
+        await self.ledger.accept([Submission(e, BINDINGS.name, e.subject, "p") for e in events])
+        self.causes += [event.id for event in events]
+
+    async def _decide(self, stream: str) -> None:
+        writer = self.writers.get(stream)
+        if writer is None:
+            await self.ledger.ensure_streams([stream])
+            head = (await self.ledger.raise_epoch([stream]))[stream]
+            writer = self.writers[stream] = Writer(head, Counter(every=4))
+        fresh = [cause for cause in self.causes if cause not in writer.events]
+        chosen = self.random.sample(fresh, min(len(fresh), self.random.randint(1, 3)))
+        late = self.random.choice([0, 0, 1, 700, DAY_US])
+        round_ = writer.step([_about(cause) for cause in chosen], writer.head.at + late)
+        await self.ledger.commit([round_], writer.events)
+        self.causes += [decision.id for decision in round_.decisions]
+
+
+def _about(cause: UUID) -> Event[Any]:
+    """An input with the id of what caused it: the decision on it names that as its cause."""
+    name = f"shop/b{cause.int % 5}"
+    return made(BindingWithdrawn(name), id=cause, source="/tests", subject=name)
+
+
+async def numbered(ledger: Ledger, page: int = 2000) -> int:
+    """Until nothing waits."""
+    appender, given = FeedAppender(ledger.database, page), 0
+    await appender.begin()
+    while one := await appender.append():
+        given += one
+    return given
 
 
 def placed(rows: Iterable[LedgerRow]) -> FeedPlaces:

@@ -13,22 +13,23 @@ import contextlib
 import random
 import time
 from bisect import bisect_right
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import msgspec
 import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from wharfinger.answers.decisions import short_type
 from wharfinger.kernel.incarnations import incarnation_at
-from wharfinger.runtime.decision_event import decision_event, incarnation_text
+from wharfinger.runtime.decision_event import incarnation_text
 from wharfinger.runtime.ledger import LedgerError, WentBack, feed
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.feed import FeedEntry, FeedFilter, FeedHead
 from wharfinger.runtime.ledger.incarnations import of_stream, went_back
+from wharfinger_api.feed_frames import PAGE, Frame, SharedPages, frame_of
 from wharfinger_api.figures import SSE_CLIENTS, SSE_CLOSED, SSE_DELIVERED
 
 SSE = "text/event-stream"
@@ -48,7 +49,6 @@ RETRY_JITTER = 0.5
 CHECK_S = 4.0
 """So often it is looked whether the reader's credential still holds."""
 
-PAGE = 500
 RING = 20_000
 FILTERS_MAX = 200
 AGAIN_S = 0.5
@@ -56,32 +56,6 @@ LOOK_S = 5.0
 """So often it is looked whether the ledger went back."""
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """`event`: the CloudEvent, as JSON. `type`: its short type."""
-
-    position: int
-    type: str
-    event: bytes
-
-    def sse(self) -> bytes:
-        return b"id: %d\nevent: %s\ndata: %s\n\n" % (self.position, self.type.encode(), self.event)
-
-    def line(self) -> bytes:
-        return self.event + b"\n"
-
-
-def frame_of(entry: FeedEntry, incarnation: str) -> Frame:
-    """Facts are as they were accepted, with their position."""
-    accepted = entry.row.accepted
-    if accepted is None:
-        event = decision_event(entry.row, entry.position, entry.correlation, incarnation)
-        return Frame(entry.position, short_type(entry.row.type), event)
-    body = accepted.body.rstrip()
-    event = body[:-1] + b',"position":"%d"}' % entry.position
-    return Frame(entry.position, short_type(accepted.type), event)
 
 
 class Channel:
@@ -92,14 +66,16 @@ class Channel:
         self.start = start
         self.through = start
         self.used_at = time.monotonic()
-        self._frames: deque[Frame] = deque()
+        self._frames: list[Frame] = []
         self._news = asyncio.Event()
 
     def add(self, frames: Sequence[Frame], through: int) -> None:
         self._frames.extend(frames)
         self.through = through
-        while len(self._frames) > RING:
-            self.start = self._frames.popleft().position
+        surplus = len(self._frames) - RING
+        if surplus > PAGE:  # each time costs as much as there are frames
+            self.start = self._frames[surplus - 1].position
+            del self._frames[:surplus]
         self._news.set()
         self._news = asyncio.Event()
 
@@ -108,8 +84,7 @@ class Channel:
         self.used_at = time.monotonic()
         if position >= self.through:
             return []
-        positions = [frame.position for frame in self._frames]
-        return list(self._frames)[bisect_right(positions, position) :]
+        return self._frames[bisect_right(self._frames, position, key=_position) :]
 
     async def wait(self, seconds: float) -> None:
         """Until there is more, or so long."""
@@ -119,6 +94,10 @@ class Channel:
                 await news.wait()
 
 
+def _position(frame: Frame) -> int:
+    return frame.position
+
+
 @dataclass(slots=True)
 class Hub:
     """Follows the feed once for each filter that readers of this process have."""
@@ -126,6 +105,7 @@ class Hub:
     database: Database
     _went_back: tuple[WentBack, ...] = ()
     _looked_at: float = float("-inf")
+    _pages: SharedPages = field(default_factory=SharedPages)
     _channels: OrderedDict[FeedFilter, Channel] = field(default_factory=OrderedDict)
     _task: asyncio.Task[None] | None = None
     _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
@@ -151,12 +131,42 @@ class Hub:
         return found
 
     async def page(self, after: int, limit: int, wanted: FeedFilter) -> tuple[list[Frame], int]:
-        """Frames of the ledger beyond `after`, and through which position it was looked."""
+        """At most `limit` frames of the ledger beyond `after`, and through which position it was
+        looked. FeedRetiredError: something beyond `after` was retired."""
         if time.monotonic() - self._looked_at > LOOK_S:
-            self._went_back = tuple(await went_back(self.database))
-            self._looked_at = time.monotonic()
+            found = tuple(await went_back(self.database))
+            if found != self._went_back:
+                self._pages.clear()  # frames name the incarnation
+            self._went_back, self._looked_at = found, time.monotonic()
+        if replace(wanted, facts=True).hides:
+            return await self._read(after, limit, wanted)
+        known = await feed.head(self.database)
+        if after + 1 < known.earliest:
+            raise feed.FeedRetiredError(after, known.earliest)
+        frames: list[Frame] = []
+        through = after
+        while len(frames) < limit and through - after < feed.SCAN_MAX:
+            number = through // PAGE
+            last = (number + 1) * PAGE
+            if number * PAGE + 1 < known.earliest or last > known.position:
+                more, through = await self._read(through, limit - len(frames), wanted)
+                return frames + more, through
+            page = await self._pages.page(wanted, number, partial(self._whole, number, wanted))
+            frames += page[bisect_right(page, through, key=_position) :]
+            through = last
+        if len(frames) > limit:
+            del frames[limit:]
+            through = frames[-1].position
+        return frames, through
+
+    async def _read(self, after: int, limit: int, wanted: FeedFilter) -> tuple[list[Frame], int]:
         found = await feed.page(self.database, after, limit, wanted)
         return self._frames(found.entries), found.through
+
+    async def _whole(self, number: int, wanted: FeedFilter) -> list[Frame]:
+        """The page, which is full."""
+        found = await feed.page(self.database, number * PAGE, PAGE, wanted, scan_max=PAGE)
+        return self._frames(found.entries)
 
     def _frames(self, entries: Sequence[FeedEntry]) -> list[Frame]:
         return [

@@ -21,7 +21,8 @@ import structlog
 from wharfinger.runtime.ledger import LedgerError, feed, webhooks
 from wharfinger.runtime.ledger.feed import FeedFilter
 from wharfinger.runtime.ledger.webhooks import Delivery, DeliveryAttempt, Webhook
-from wharfinger_api.events import PAGE, Frame, Hub
+from wharfinger_api.events import Hub
+from wharfinger_api.feed_frames import PAGE, Frame
 from wharfinger_api.figures import WEBHOOK_LAG, WEBHOOK_TRIES, WEBHOOKS
 from wharfinger_api.grants import Grants
 from wharfinger_api.webhook_makers import ungranted

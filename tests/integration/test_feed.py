@@ -4,95 +4,35 @@ dense, each belongs to one decision for good, and no effect is before its cause.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
-from uuid import UUID
 
 import pytest
-from tests.counter import Counter, Writer, withdrawn
-from tests.feeds import assert_feed, positions
+from tests.counter import Writer, withdrawn
+from tests.feeds import LivingLedger, assert_feed, numbered, positions
 from tests.patience import in_patience
 from tests.query_plans import plan_nodes
 
-from wharfinger.events.bindings import BindingWithdrawn
-from wharfinger.events.codec import made
-from wharfinger.events.envelope import Event
-from wharfinger.events.streams import BINDINGS, INTAKE
+from wharfinger.events.streams import INTAKE
 from wharfinger.runtime.ledger import (
     CorruptLedger,
     FeedAppender,
     FeedFilter,
     FeedRetiredError,
     Ledger,
-    Submission,
     Transient,
 )
 from wharfinger.runtime.ledger.database import Database, Raw
-from wharfinger.runtime.ledger.days import DAY_US
 from wharfinger.runtime.ledger.feed import PAGE
 from wharfinger.runtime.ledger.feed_order import RUN_MAX
 
 pytestmark = pytest.mark.integration
 
 
-class Plane:
-    """Streams that decide about what was accepted, and about what the others decided; each has a
-    clock of its own."""
-
-    def __init__(self, ledger: Ledger, seed: int) -> None:
-        self.ledger = ledger
-        self.random = random.Random(seed)
-        self.writers: dict[str, Writer] = {}
-        self.causes: list[UUID] = []
-        self.accepted = 0
-
-    async def live(self, turns: int) -> None:
-        for _ in range(turns):
-            if self.random.random() < 0.4:
-                await self._accept(self.random.randint(1, 4))
-            else:
-                await self._decide(self.random.choice(["fleet/0", "cluster/a", "cluster/b"]))
-
-    async def _accept(self, count: int) -> None:
-        events = [withdrawn(self.accepted + n) for n in range(count)]
-        self.accepted += count
-        await self.ledger.accept([Submission(e, BINDINGS.name, e.subject, "p") for e in events])
-        self.causes += [event.id for event in events]
-
-    async def _decide(self, stream: str) -> None:
-        writer = self.writers.get(stream)
-        if writer is None:
-            await self.ledger.ensure_streams([stream])
-            head = (await self.ledger.raise_epoch([stream]))[stream]
-            writer = self.writers[stream] = Writer(head, Counter(every=4))
-        fresh = [cause for cause in self.causes if cause not in writer.events]
-        chosen = self.random.sample(fresh, min(len(fresh), self.random.randint(1, 3)))
-        late = self.random.choice([0, 0, 1, 700, DAY_US])
-        round_ = writer.step([_about(cause) for cause in chosen], writer.head.at + late)
-        await self.ledger.commit([round_], writer.events)
-        self.causes += [decision.id for decision in round_.decisions]
-
-
-def _about(cause: UUID) -> Event[Any]:
-    """An input with the id of what caused it: the decision on it names that as its cause."""
-    name = f"shop/b{cause.int % 5}"
-    return made(BindingWithdrawn(name), id=cause, source="/tests", subject=name)
-
-
-async def number(ledger: Ledger, page: int = 2000) -> int:
-    """Until nothing waits."""
-    appender, given = FeedAppender(ledger.database, page), 0
-    await appender.begin()
-    while one := await appender.append():
-        given += one
-    return given
-
-
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_a_history_is_numbered_as_it_comes(ledger: Ledger, seed: int) -> None:
-    plane, appender = Plane(ledger, seed), FeedAppender(ledger.database)
+    plane, appender = LivingLedger(ledger, seed), FeedAppender(ledger.database)
     await appender.begin()
     for _ in range(12):
         await plane.live(5)
@@ -108,11 +48,11 @@ async def test_a_history_is_numbered_as_it_comes(ledger: Ledger, seed: int) -> N
 async def test_an_old_ledger_is_numbered_once_by_time_and_causes(ledger: Ledger, page: int) -> None:
     """In parts of any size; the parts of a stream that were read wait for what they were caused
     by."""
-    await Plane(ledger, 7).live(60)
-    given = await number(ledger, page)
+    await LivingLedger(ledger, 7).live(60)
+    given = await numbered(ledger, page)
     feed = await assert_feed(ledger)
     assert len(feed) == given
-    assert await number(ledger) == 0
+    assert await numbered(ledger) == 0
     assert await positions(ledger) == feed
 
 
@@ -120,7 +60,7 @@ async def test_two_appenders_at_once_give_each_position_once(
     ledger: Ledger, database_url: str
 ) -> None:
     """As a publisher that was frozen while another one took over, again and again."""
-    plane = Plane(ledger, 11)
+    plane = LivingLedger(ledger, 11)
     others = [await Ledger.open(database_url, f"tests-{n}") for n in range(2)]
     stop = asyncio.Event()
 
@@ -185,7 +125,7 @@ def _cuts() -> Iterator[tuple[int, bool]]:
 
 @pytest.mark.parametrize("restart", [True, False], ids=["killed", "goes on"])
 async def test_a_kill_at_any_statement_changes_no_position(ledger: Ledger, restart: bool) -> None:
-    plane = Plane(ledger, 5)
+    plane = LivingLedger(ledger, 5)
     reached = 0
     for at, executed in _cuts():
         await plane.live(2)
@@ -201,7 +141,7 @@ async def test_a_kill_at_any_statement_changes_no_position(ledger: Ledger, resta
         assert (await positions(ledger)).items() >= before.items()
         await assert_feed(ledger, whole=False)
         if restart:
-            await number(ledger)
+            await numbered(ledger)
         else:
             cut.left = 10**6
             while await appender.append():
@@ -211,7 +151,7 @@ async def test_a_kill_at_any_statement_changes_no_position(ledger: Ledger, resta
 
 
 async def test_a_decision_that_is_missing_stops_the_feed_before_it(ledger: Ledger) -> None:
-    plane = Plane(ledger, 3)
+    plane = LivingLedger(ledger, 3)
     await plane.live(30)
     async with ledger.database.reading() as raw:
         await raw.execute(
@@ -219,7 +159,7 @@ async def test_a_decision_that_is_missing_stops_the_feed_before_it(ledger: Ledge
             "and stream = (select id from stream where name = 'fleet/0')"
         )
     with pytest.raises(CorruptLedger, match=r"fleet/0.*decision 2: missing"):
-        await number(ledger)
+        await numbered(ledger)
     assert (await ledger.feed_head()).position == 0
 
 
@@ -227,8 +167,8 @@ async def test_a_decision_that_is_missing_stops_the_feed_before_it(ledger: Ledge
 
 
 async def test_a_reader_goes_through_all_of_it_in_pages_of_any_size(ledger: Ledger) -> None:
-    await Plane(ledger, 13).live(40)
-    await number(ledger)
+    await LivingLedger(ledger, 13).live(40)
+    await numbered(ledger)
     feed = await assert_feed(ledger)
     for limit in (1, 7, 1000):
         after = 0
@@ -246,8 +186,8 @@ async def test_a_reader_goes_through_all_of_it_in_pages_of_any_size(ledger: Ledg
 
 
 async def test_a_filter_hides_and_the_cursor_moves_over_it(ledger: Ledger) -> None:
-    await Plane(ledger, 17).live(60)
-    await number(ledger)
+    await LivingLedger(ledger, 17).live(60)
+    await numbered(ledger)
     feed = await assert_feed(ledger)
     everything = (await ledger.feed_page(0, 10_000, FeedFilter(facts=True))).entries
     for wanted in (
@@ -293,13 +233,13 @@ def test_a_filter_has_one_digest_in_any_order() -> None:
 
 
 async def test_who_waits_is_woken_when_positions_are_given(ledger: Ledger) -> None:
-    plane, wakeup = Plane(ledger, 19), asyncio.Event()
+    plane, wakeup = LivingLedger(ledger, 19), asyncio.Event()
     listening = asyncio.create_task(ledger.feed_news(wakeup))
     try:
         await in_patience(wakeup.wait())  # the connection stands
         wakeup.clear()
         await plane.live(3)
-        await number(ledger)
+        await numbered(ledger)
         await in_patience(wakeup.wait())
     finally:
         listening.cancel()
@@ -311,7 +251,7 @@ async def test_a_long_run_is_read_from_its_middle(ledger: Ledger) -> None:
     writer = Writer((await ledger.raise_epoch(["fleet/0"]))["fleet/0"])
     round_ = writer.step([withdrawn(n) for n in range(2 * RUN_MAX)])
     await ledger.commit([round_], writer.events)
-    await number(ledger)
+    await numbered(ledger)
     for after in (0, RUN_MAX - 1, RUN_MAX, RUN_MAX + 1, 2 * RUN_MAX):
         page = await ledger.feed_page(after, 2)
         assert [entry.row.seq for entry in page.entries] == [after + 1, after + 2]
@@ -333,12 +273,12 @@ async def test_a_page_reads_what_it_gives_however_many_rounds_and_decisions_ther
     ledger: Ledger,
 ) -> None:
     """Whatever the statistics say: some have no mention of the rounds that came since."""
-    plane = Plane(ledger, 3)
+    plane = LivingLedger(ledger, 3)
     await plane.live(20)
     async with ledger.database.reading() as raw:
         await raw.execute("analyze")
     await plane.live(200)
-    head = await number(ledger)
+    head = await numbered(ledger)
     for analyzed in (False, True):
         if analyzed:
             async with ledger.database.reading() as raw:
@@ -354,8 +294,8 @@ async def test_a_page_reads_what_it_gives_however_many_rounds_and_decisions_ther
 
 
 async def test_a_position_before_the_horizon_is_refused_with_the_earliest(ledger: Ledger) -> None:
-    await Plane(ledger, 23).live(10)
-    await number(ledger)
+    await LivingLedger(ledger, 23).live(10)
+    await numbered(ledger)
     async with ledger.database.reading() as raw:
         await raw.execute("update feed_head set earliest = 5")
     with pytest.raises(FeedRetiredError, match=r"position 4 .* earliest is 5") as caught:
