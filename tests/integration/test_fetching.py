@@ -190,6 +190,35 @@ async def test_what_is_not_there_is_asked_for_a_few_times_only(memory: Backend, 
         await eventually(lambda: fetched(name) > before + VAIN_MAX)
 
 
+async def test_what_an_answer_counts_and_does_not_give_is_asked_for_again(
+    memory: Backend, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the broker answers when it could not look within the wait. Nothing else says that there
+    is something."""
+    signals, name = SendSignals(), "counted"
+    async with reading(memory, topic, Pace(0.01, NEVER_S), signals, name) as consumer:
+        await paused(name)
+        ask, stripped = consumer._client.send, 0
+
+        async def stripping(node: int, request: object, **options: object) -> object:
+            nonlocal stripped
+            answer = await ask(node, request, **options)
+            if isinstance(request, FetchRequest) and stripped < 3:
+                stripped += 1
+                answer.topics = [
+                    (name, [(*part[:-1], b"") for part in parts]) for name, parts in answer.topics
+                ]
+            return answer
+
+        monkeypatch.setattr(consumer._client, "send", stripping)
+        await send(memory, topic, None)
+        signals.sent(SentBatch(topic))  # of which the broker has not said where it is
+        taken = await consumer.getmany(timeout_ms=int(PATIENCE_S * 1000))
+        monkeypatch.undo()
+    assert stripped == 3
+    assert [m.value for messages in taken.values() for m in messages] == [b"value"]
+
+
 async def test_a_backlog_is_read_to_its_end_by_one_signal(memory: Backend, topic: str) -> None:
     """A fetch holds a part of it only."""
     signals, name = SendSignals(), "backlog"

@@ -273,12 +273,13 @@ class PacedFetches:
         records = self._fetcher._records
         self._note_signals(assignment)  # of what came while it was asked for
         for tp, offset in asked.items():
-            end = self._ends.get(tp, 0)
+            known = self._ends.get(tp, 0)
+            # an answer may count records and have none of them
+            self._ends[tp] = end = max(known, self._state(tp).highwater or 0)
             if tp in records:
                 self._vain.pop(tp, None)
                 self._given.pop(tp, None)
-                self._ends[tp] = max(end, self._state(tp).highwater or 0)
-                if tp not in behind and end <= offset:
+                if tp not in behind and known <= offset:
                     # more may follow, from a process that gives no signals
                     self._silent_since = now = self._loop.time()
                     self._all_due = min(self._all_due, now + self._pace.quick_s)
