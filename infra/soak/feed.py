@@ -61,6 +61,7 @@ UNANSWERED_MAX = 600
 AFTERWARDS_S = 5.0
 """For so long it is waited whether more comes after all have read to the end."""
 SAMPLE_S = 4.0
+PROGRESS_S = 60.0
 
 
 class SoakError(Exception):
@@ -395,10 +396,14 @@ class Soak:
             one.number: len(rows_for(_subscriber(one, self.directory), feed)) for one in members
         }
         have: dict[int, int] = {}
-        since = time.monotonic()
+        since = told = time.monotonic()
         while time.monotonic() - since < PATIENCE_S:
             readers.check()
             now = {one.number: _rows(self._path(one)) for one in members}
+            if time.monotonic() - told > PROGRESS_S:
+                told = time.monotonic()
+                read, all_ = sum(now.values()), sum(counts.values())
+                print(f"feed-soak: {read:,} of {all_:,} events are read", flush=True)
             if all(now[number] >= count for number, count in counts.items()):
                 await asyncio.sleep(AFTERWARDS_S)
                 return
