@@ -109,6 +109,16 @@ def reading(broker: EmbeddedBroker, cursors: SqliteCursors) -> Consumer[sqlite3.
     return Consumer(cursors, Kafka(broker.bootstrap), "billing", lease_s=0.3, batch_max=7)
 
 
+async def twenty_read(broker: EmbeddedBroker, own: Path) -> SqliteCursors:
+    """The cursor of a subscriber that has read all there is, and is closed."""
+    await made(broker)
+    await filled(broker, range(1, 21))
+    cursors = SqliteCursors(str(own))
+    async with reading(broker, cursors) as consumer:
+        await take(consumer, own, 20)
+    return cursors
+
+
 OTHER_ORDER = [*range(21, 31), *range(1, 21)]
 """What was not read stands where something else was read."""
 
@@ -117,11 +127,7 @@ OTHER_ORDER = [*range(21, 31), *range(1, 21)]
 async def test_a_topic_that_was_lost_and_filled_again_is_read_whole(
     broker: EmbeddedBroker, own: Path, refilled: Sequence[int]
 ) -> None:
-    await made(broker)
-    await filled(broker, range(1, 21))
-    cursors = SqliteCursors(str(own))
-    async with reading(broker, cursors) as consumer:
-        await take(consumer, own, 20)
+    cursors = await twenty_read(broker, own)
     await killed(broker)
     await made(broker)
     await filled(broker, refilled)
@@ -152,11 +158,7 @@ async def test_a_reader_that_stays_open_reads_it_whole_too(
 async def test_a_broker_that_is_away_and_a_topic_that_is_not_made_yet_are_waited_for(
     broker: EmbeddedBroker, own: Path, begun: str
 ) -> None:
-    await made(broker)
-    await filled(broker, range(1, 21))
-    cursors = SqliteCursors(str(own))
-    async with reading(broker, cursors) as consumer:
-        await take(consumer, own, 20)
+    cursors = await twenty_read(broker, own)
     with sqlite3.connect(own) as changed:  # as where all of it came over HTTP
         if begun == "over http":
             changed.execute("update wharfinger_cursor set position = 20, offsets = '{}'")
@@ -179,11 +181,7 @@ async def test_a_broker_that_is_away_and_a_topic_that_is_not_made_yet_are_waited
 async def test_a_broker_that_is_killed_before_any_call_of_a_connection_is_waited_for(
     broker: EmbeddedBroker, own: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    await made(broker)
-    await filled(broker, range(1, 21))
-    cursors = SqliteCursors(str(own))
-    async with reading(broker, cursors) as consumer:
-        await take(consumer, own, 20)
+    cursors = await twenty_read(broker, own)
     asked = getattr(AIOKafkaConsumer, call)
     again: list[asyncio.Task[None]] = []
 
