@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import time
 from bisect import bisect_right
@@ -106,6 +107,9 @@ class Hub:
     _went_back: tuple[WentBack, ...] = ()
     _looked_at: float = float("-inf")
     _pages: SharedPages = field(default_factory=SharedPages)
+    _known_through: float = math.inf
+    """Where the feed ended when that was read last: only a page before it is looked for among those
+    that are shared."""
     _channels: OrderedDict[FeedFilter, Channel] = field(default_factory=OrderedDict)
     _task: asyncio.Task[None] | None = None
     _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
@@ -140,15 +144,16 @@ class Hub:
             self._went_back, self._looked_at = found, time.monotonic()
         if replace(wanted, facts=True).hides:
             return await self._read(after, limit, wanted)
-        known = await feed.head(self.database)
-        if after + 1 < known.earliest:
-            raise feed.FeedRetiredError(after, known.earliest)
+        known: FeedHead | None = None
         frames: list[Frame] = []
         through = after
         while len(frames) < limit and through - after < feed.SCAN_MAX:
             number = through // PAGE
             last = (number + 1) * PAGE
-            if number * PAGE + 1 < known.earliest or last > known.position:
+            if known is None and last <= self._known_through:
+                known = await feed.head(self.database)
+                self._known_through = known.position
+            if known is None or number * PAGE + 1 < known.earliest or last > known.position:
                 more, through = await self._read(through, limit - len(frames), wanted)
                 return frames + more, through
             page = await self._pages.page(wanted, number, partial(self._whole, number, wanted))
@@ -161,6 +166,7 @@ class Hub:
 
     async def _read(self, after: int, limit: int, wanted: FeedFilter) -> tuple[list[Frame], int]:
         found = await feed.page(self.database, after, limit, wanted)
+        self._known_through = found.head.position
         return self._frames(found.entries), found.through
 
     async def _whole(self, number: int, wanted: FeedFilter) -> list[Frame]:

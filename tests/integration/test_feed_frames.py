@@ -25,15 +25,16 @@ WHOLE = [FeedFilter(), FeedFilter(facts=True)]
 
 
 class Counting(Database):
-    """How many pages were read."""
+    """How many pages were read, and what else."""
 
     def __init__(self, of: Database) -> None:
         self.__dict__.update(of.__dict__)
-        self.pages = 0
+        self.pages = self.others = 0
 
     @asynccontextmanager
     async def reading(self, *, patient: bool = False, repeated: bool = False) -> AsyncIterator[Raw]:
         self.pages += repeated
+        self.others += not repeated
         async with super().reading(patient=patient, repeated=repeated) as raw:
             yield raw
 
@@ -44,6 +45,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> int:
     for module in (events, feed_frames):
         monkeypatch.setattr(module, "PAGE", 16)
     return 16
+
+
+async def lived(ledger: Ledger, seed: int, turns: int) -> int:
+    """The position of the last decision."""
+    await LivingLedger(ledger, seed).live(turns)
+    return await numbered(ledger)
 
 
 async def direct(ledger: Ledger, wanted: FeedFilter) -> list[int]:
@@ -81,8 +88,7 @@ async def test_readers_of_any_page_size_get_what_the_ledger_has(
 
 
 async def test_a_full_page_is_read_once_for_all_readers(ledger: Ledger, small: int) -> None:
-    await LivingLedger(ledger, 7).live(60)
-    head = await numbered(ledger)
+    head = await lived(ledger, 7, 60)
     counting = Counting(ledger.database)
     hub = Hub(counting)
     full = head // small
@@ -92,12 +98,23 @@ async def test_a_full_page_is_read_once_for_all_readers(ledger: Ledger, small: i
     assert counting.pages == full
 
 
+async def test_who_reads_the_end_asks_for_it_once(ledger: Ledger, small: int) -> None:
+    """With its page, as before pages were shared."""
+    head = await lived(ledger, 13, 40)
+    counting = Counting(ledger.database)
+    hub = Hub(counting)
+    await through(hub, WHOLE[1], random.Random(1))
+    counting.pages = counting.others = 0
+    for _ in range(3):
+        assert await hub.page(head, 100, WHOLE[1]) == ([], head)
+    assert (counting.pages, counting.others) == (3, 0)
+
+
 async def test_what_is_kept_is_bounded(
     ledger: Ledger, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_frames, "SHARED_BYTES_MAX", 20_000)
-    await LivingLedger(ledger, 8).live(80)
-    await numbered(ledger)
+    await lived(ledger, 8, 80)
     hub = Hub(ledger.database)
     for seed in range(3):
         frames = await through(hub, WHOLE[1], random.Random(seed))
@@ -109,8 +126,7 @@ async def test_what_is_kept_is_bounded(
 async def test_what_was_retired_is_refused_also_where_its_page_is_kept(
     ledger: Ledger, small: int
 ) -> None:
-    await LivingLedger(ledger, 9).live(40)
-    await numbered(ledger)
+    await lived(ledger, 9, 40)
     hub = Hub(ledger.database)
     await through(hub, WHOLE[1], random.Random(1))
     async with ledger.database.reading() as raw:
@@ -124,8 +140,7 @@ async def test_what_was_retired_is_refused_also_where_its_page_is_kept(
 async def test_a_reader_that_leaves_takes_no_page_from_the_others(
     ledger: Ledger, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await LivingLedger(ledger, 11).live(40)
-    await numbered(ledger)
+    await lived(ledger, 11, 40)
     hub = Hub(ledger.database)
     begun, goes_on, read = asyncio.Event(), asyncio.Event(), ledger_feed.page
 
@@ -148,8 +163,7 @@ async def test_a_reader_that_leaves_takes_no_page_from_the_others(
 async def test_a_page_that_could_not_be_read_is_read_again(
     ledger: Ledger, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await LivingLedger(ledger, 12).live(40)
-    await numbered(ledger)
+    await lived(ledger, 12, 40)
     hub = Hub(ledger.database)
     read = ledger_feed.page
 
