@@ -4,8 +4,8 @@
 #   infra/release/image.sh [ARGUMENTS OF THE BUILD]
 #
 # IMAGE names it (default: wharfinger, as docker-compose.yml does). ENGINE takes another engine than the first that is found.
-# Nothing of an earlier build is used, and times are those of the commit (or SOURCE_DATE_EPOCH): with podman and buildah the same
-# sources on the same base give the same image, to the digest.
+# Nothing of an earlier build is used, and times are those of the commit (or SOURCE_DATE_EPOCH): with buildah the same sources on
+# the same base give the same image, to the digest. Podman gets the same settings.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

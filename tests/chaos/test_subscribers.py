@@ -10,8 +10,8 @@ from random import Random
 import pytest
 from tests.api import api_process
 from tests.backends import fresh_database
+from tests.feeds import numbered
 from tests.integration.test_api import SHOP, lived
-from tests.integration.test_api_events import numbered
 from tests.subscribers import HTTP_WAYS, CuttingProxy, api_port, subscribed, whole_feed
 from tests.told_plane import a_binding
 

@@ -11,23 +11,14 @@ import httpx
 import pytest
 from tests.api import in_a_thread, serving
 from tests.backends import fresh_database, in_a_loop
+from tests.feeds import numbered
 from tests.integration.test_api import BANK, SHOP, WEB, lived
 from tests.patience import PATIENCE_S
 from tests.told_plane import a_binding
 
-from wharfinger.runtime.ledger import Ledger
-from wharfinger.runtime.ledger.feed_writer import FeedAppender
-
 pytestmark = pytest.mark.integration
 
 BATCH = "application/cloudevents-batch+json"
-
-
-async def numbered(ledger: Ledger) -> None:
-    appender = FeedAppender(ledger.database)
-    await appender.begin()
-    while await appender.append():
-        pass
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ import asyncpg
 import pytest
 from tests.api import in_a_thread, serving
 from tests.backends import fresh_database, in_a_loop
+from tests.feeds import numbered
 from tests.integration.test_api import BANK, SHOP, WEB, lived
-from tests.integration.test_api_events import numbered
 from tests.patience import eventually
 from tests.told_plane import a_binding
 

@@ -14,13 +14,13 @@ import pytest
 from tests.api import serving
 from tests.backends import fresh_database, in_a_loop
 from tests.counter import Counter, Writer, withdrawn
+from tests.feeds import numbered
 from tests.integration.test_access import APPLY
 
 from wharfinger.events.streams import BINDINGS
 from wharfinger.history.verification import take_checkpoint
 from wharfinger.runtime.ledger import (
     DecisionQuery,
-    FeedAppender,
     Ledger,
     LedgerError,
     SnapshotFollower,
@@ -199,10 +199,7 @@ async def _stage(url: str) -> None:
 
 async def _publisher(url: str) -> None:
     async with opened(url, "publisher") as ledger:
-        appender = FeedAppender(ledger.database)
-        await appender.begin()
-        while await appender.append():
-            pass
+        await numbered(ledger)
         assert (await ledger.feed_head()).position >= 5
         topics = {BINDINGS.name: "1"}
         await ledger.incarnation([BINDINGS.name], {BINDINGS.name}, "boot", topics)

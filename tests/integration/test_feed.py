@@ -272,7 +272,7 @@ def _all() -> Any:
 async def test_a_page_reads_what_it_gives_however_many_rounds_and_decisions_there_are(
     ledger: Ledger,
 ) -> None:
-    """Whatever the statistics say: some have no mention of the rounds that came since."""
+    """By statistics that were made before most rounds came, and by those of now."""
     plane = LivingLedger(ledger, 3)
     await plane.live(20)
     async with ledger.database.reading() as raw:

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 import zstandard
 from tests.backends import in_a_loop
+from tests.feeds import numbered
 from tests.patience import in_patience
 from tests.scenarios.fleet_plane import DYNAMIC
 from tests.told_plane import SECOND, START, ToldPlane, a_binding, a_cluster, a_policy, nodes
@@ -199,10 +200,7 @@ async def test_old_decisions_are_explained_by_what_was_recorded_and_later_ones_w
 async def test_positions_stay_and_the_feed_begins_behind_what_was_retired(plane: ToldPlane) -> None:
     """Also of decisions that an appender has read and not yet numbered when they are retired."""
     ledger, late = plane.ledger, FeedAppender(plane.ledger.database, page=1)
-    appender = FeedAppender(ledger.database)
-    await appender.begin()
-    while await appender.append():
-        pass
+    await numbered(ledger)
     before = (await ledger.feed_page(0, 10_000, FeedFilter(facts=True))).entries
     assert before[-1].position == len(before) > 30
     await plane.tell(a_binding("late", 1, POLICY))
@@ -229,10 +227,7 @@ async def test_a_ledger_that_was_never_numbered_begins_behind_what_was_retired(
     plane: ToldPlane,
 ) -> None:
     await retired(plane, months(2.5))
-    appender = FeedAppender(plane.ledger.database)
-    await appender.begin()
-    while await appender.append():
-        pass
+    await numbered(plane.ledger)
     page = await plane.ledger.feed_page(0, 10_000, FeedFilter(facts=True))
     bases = await plane.ledger.bases()
     assert {INTAKE, "fleet/0"} < {entry.row.stream for entry in page.entries} <= set(STREAMS)

@@ -21,8 +21,8 @@ import pytest_asyncio
 from cryptography.fernet import Fernet
 from tests.api import ApiUnderTest, Client, api_process, serving
 from tests.backends import fresh_database, in_a_loop
+from tests.feeds import numbered
 from tests.integration.test_api import SHOP, WEB, lived, printed
-from tests.integration.test_api_events import numbered
 from tests.patience import PATIENCE_S, eventually, until
 from tests.providers import AUDIENCE, Authority, OpenIdProvider, openid_provider
 from tests.told_plane import a_binding
