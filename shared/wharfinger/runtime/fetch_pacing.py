@@ -120,6 +120,7 @@ class PacedFetches:
             signals.listen(topics, self._wakeup)
         self._loop = asyncio.get_running_loop()
         self._assignment: Any = None
+        """That of the fetch under way. The client ends the fetches of another one first."""
         self._silent_since = self._loop.time()
         self._began = self._all_due = 0.0
         """When the last fetch began, and when all partitions have their turn."""
@@ -173,7 +174,7 @@ class PacedFetches:
         if not self._pace.idle_s:
             return await self._asked(assignment, node, request)
         try:
-            behind = await self._until_due(assignment)
+            behind = await self._until_due()
         except asyncio.CancelledError:  # the client does not expect that it raises
             return False
         self._began = now = self._loop.time()
@@ -184,22 +185,23 @@ class PacedFetches:
             wanted, wait_ms = behind, round(1000 * self._pace.quick_s * times)
         else:
             self._all_due = now + self._pace.pause_s(now - self._silent_since)
-            wanted, wait_ms = self._positions(assignment, assignment.tps), 0
+            wanted, wait_ms = self._positions(assignment.tps), 0
         if not wanted:
             return False
         found = await self._asked(assignment, node, _of(request, wanted, wait_ms))
-        self._note_found(assignment, behind, wanted)
+        self._note_found(behind, wanted)
         return found
 
-    async def _until_due(self, assignment: Any) -> dict[TopicPartition, int]:
+    async def _until_due(self) -> dict[TopicPartition, int]:
         """Until all partitions have their turn, or some are known to have more and can be asked
         for: those, and from where. None where the fetch is to end without a question: the client
         sets the position of a partition only while none is under way."""
         await asyncio.sleep(max(0.0, self._began + self._pace.quick_s / 2 - self._loop.time()))
+        assignment = self._assignment
         while assignment.active and not self._fetcher._closed:
-            self._note_signals(assignment)
-            waiting = {tp for tp in self._ends if self._has_more(assignment, tp)}
-            behind = self._positions(assignment, waiting)
+            self._note_signals()
+            waiting = {tp for tp in self._ends if self._has_more(tp)}
+            behind = self._positions(waiting)
             left_s = self._all_due - self._loop.time()
             if behind or left_s <= 0:
                 return behind
@@ -210,12 +212,10 @@ class PacedFetches:
             await self._wakeup.within(min(left_s, self._pace.quick_s) if waiting else left_s)
         return {}
 
-    def _positions(
-        self, assignment: Any, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, int]:
+    def _positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Of those that can be asked for: what has come of them has been taken."""
         records = self._fetcher._records
-        states = {tp: assignment.state_value(tp) for tp in partitions if tp not in records}
+        states = {tp: self._state(tp) for tp in partitions if tp not in records}
         return {
             tp: state.position
             for tp, state in states.items()
@@ -241,20 +241,20 @@ class PacedFetches:
     def _state(self, tp: TopicPartition) -> Any:
         return self._assignment.state_value(tp)
 
-    def _note_signals(self, assignment: Any) -> None:
+    def _note_signals(self) -> None:
         for batch in self._wakeup.clear():
             if batch.offset < 0:
                 self._all_due = 0.0
                 continue
             tp = TopicPartition(batch.topic, batch.partition)
-            if tp in assignment.tps:
+            if tp in self._assignment.tps:
                 self._ends[tp] = max(self._ends.get(tp, 0), batch.end)
                 if batch.records:
                     self._handed_over.add(tp, batch)
 
-    def _has_more(self, assignment: Any, tp: TopicPartition) -> bool:
+    def _has_more(self, tp: TopicPartition) -> bool:
         """Whether the partition is known to go on behind what has come of it."""
-        end, state = self._ends[tp], assignment.state_value(tp)
+        end, state = self._ends[tp], self._state(tp)
         if state.has_valid_position and state.position >= end:
             self._vain.pop(tp, None)
             return False
@@ -264,14 +264,11 @@ class PacedFetches:
         return asked < end or times < VAIN_MAX
 
     def _note_found(
-        self,
-        assignment: Any,
-        behind: Container[TopicPartition],
-        asked: Mapping[TopicPartition, int],
+        self, behind: Container[TopicPartition], asked: Mapping[TopicPartition, int]
     ) -> None:
         """`behind`: those that were known to have more; `asked`: from where each was asked for."""
         records = self._fetcher._records
-        self._note_signals(assignment)  # of what came while it was asked for
+        self._note_signals()  # of what came while it was asked for
         for tp, offset in asked.items():
             known = self._ends.get(tp, 0)
             # an answer may count records and have none of them
