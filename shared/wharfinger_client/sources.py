@@ -375,7 +375,7 @@ class Kafka:
     async def close(self) -> None:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            await consumer.stop()
+            await _stopped(consumer)
 
     async def _connected(self) -> Any:
         if self._consumer is None:
@@ -452,6 +452,22 @@ def _passes(error: Any) -> bool:
     if type(error) is KafkaError:
         return error.__cause__ is None
     return bool(error.retriable) or isinstance(error, KafkaTimeoutError | RequestTimedOutError)
+
+
+async def _stopped(consumer: Any) -> None:
+    """It has no task and no connection any more. aiokafka cancels its fetches when it stops. One
+    that pauses after a failure passes its cancellation on to the caller, before connections are
+    closed; so it stops in a task of its own."""
+    stopping = asyncio.ensure_future(consumer.stop())
+    try:
+        await asyncio.wait({stopping})
+    except asyncio.CancelledError:
+        stopping.cancel()
+        raise
+    if stopping.cancelled():
+        await consumer._client.close()  # there is no public way to what `stop` left open
+    else:
+        stopping.result()
 
 
 def _digest(record: Any) -> int:

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaConnectionError
 from tests.patience import in_patience
 from tests.planes import kill
 
@@ -205,6 +207,31 @@ async def test_a_broker_that_is_killed_before_any_call_of_a_connection_is_waited
     cursors.close()
     assert again
     assert sorted(rows(own)) == list(range(1, 26))
+
+
+async def test_a_reader_whose_fetch_has_failed_closes_without_an_error_and_leaves_nothing_open(
+    broker: EmbeddedBroker, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cursors = await twenty_read(broker, own)
+    sent, failed = AIOKafkaClient.send, asyncio.Event()
+
+    async def fails(client: AIOKafkaClient, node: Any, request: Any, **options: Any) -> Any:
+        if "Fetch" in type(request).__name__:
+            failed.set()
+            raise KafkaConnectionError("the connection was lost")
+        return await sent(client, node, request, **options)
+
+    before = asyncio.all_tasks()
+    source = Kafka(broker.bootstrap, retry_backoff_ms=60_000)
+    async with Consumer(cursors, source, "billing") as consumer:
+        monkeypatch.setattr(AIOKafkaClient, "send", fails)
+        reads = asyncio.ensure_future(anext(consumer))
+        await failed.wait()
+        await asyncio.sleep(0)  # the fetch pauses
+        reads.cancel()
+    cursors.close()
+    await asyncio.gather(reads, return_exceptions=True)
+    assert asyncio.all_tasks() == before
 
 
 async def test_a_topic_that_was_never_there_is_an_error(broker: EmbeddedBroker, own: Path) -> None:

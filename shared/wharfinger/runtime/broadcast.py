@@ -86,7 +86,8 @@ async def ends_of(
 async def stop_consumer(consumer: AIOKafkaConsumer) -> None:
     """Stop a consumer, within `STOP_PATIENCE_S`. The client waits for its own tasks without end,
     and keeps a cancellation of its caller for itself. So it stops in a task of its own: when the
-    time is over, that task is cancelled and left."""
+    time is over, that task is cancelled and left. A fetch that pauses after a failure passes its
+    cancellation on to the client, which then leaves its connections open; they are closed here."""
     stopping = asyncio.create_task(consumer.stop(), name="stop-consumer")
     try:
         done, _ = await asyncio.wait({stopping}, timeout=STOP_PATIENCE_S)
@@ -96,7 +97,9 @@ async def stop_consumer(consumer: AIOKafkaConsumer) -> None:
     if not done:
         log.warning("consumer_not_stopped", waited_s=STOP_PATIENCE_S)
         stopping.cancel()
-    elif not stopping.cancelled():
+    elif stopping.cancelled():
+        await consumer._client.close()
+    else:
         stopping.result()
 
 
