@@ -3,8 +3,8 @@ the same run, in turns.
 
 The pods wait before the scheduler begins, and what is timed is from the first to the last pod that
 a watch shows on a node. Both bind over the same server to the same nodes, with no limit of requests
-of their own. Processor seconds are those of the scheduler, and of all services of the plane with
-its broker and database; the server's are not counted.
+of their own. Processor seconds are those of the scheduler, or of all services of the plane with its
+broker and database; and those of the cluster's own programs in the same time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -50,12 +50,13 @@ class _Pod(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`seconds`: from the first to the last pod on a node. `processor_s`: of the scheduler in that
-    time."""
+    """`seconds`: from the first to the last pod on a node. In that time `processor_s` of the
+    scheduler, and `servers_s` of the cluster's programs, by name."""
 
     pods: int
     seconds: float
     processor_s: float
+    servers_s: dict[str, float]
 
     @property
     def a_second(self) -> float:
@@ -106,23 +107,41 @@ async def measure(cluster: Path, access: Access, pods: int) -> None:
             home = f"binds-theirs-{turn}"
             async with _waiting(api, home, pods, "default-scheduler") as seen:
                 with _kube_scheduler(cluster) as used:
-                    found["kube-scheduler"].append(await _bound(seen, pods, used))
+                    found["kube-scheduler"].append(await _bound(seen, pods, used, cluster))
             home = f"binds-ours-{turn}"
             async with _waiting(api, home, pods, SCHEDULER) as seen:
                 with _ours(access) as used:
-                    found["wharfinger"].append(await _bound(seen, pods, used))
+                    found["wharfinger"].append(await _bound(seen, pods, used, cluster))
     for name, turns in found.items():
         rates = ", ".join(f"{one.a_second:.0f}" for one in turns)
         each = median(one.processor_s / one.pods * 1000 for one in turns)
         rate = median(one.a_second for one in turns)
         print(f"bound by {name:<15} {rate:>5.0f} pods/s ({rates}), {each:.1f} ms of processor each")
+        for server in sorted(turns[0].servers_s):
+            each = median(one.servers_s.get(server, 0.0) / one.pods * 1000 for one in turns)
+            if each >= 0.1:
+                print(f"  {server:<22} {each:>5.1f} ms of processor each")
 
 
-async def _bound(seen: _Seen, pods: int, used: Callable[[], float]) -> Bound:
+async def _bound(seen: _Seen, pods: int, used: Callable[[], float], cluster: Path) -> Bound:
     await seen.until(lambda: bool(seen.bound))
+    servers = _servers(cluster)
     first, processor, began = len(seen.bound), used(), time.perf_counter()
     await seen.until(lambda: len(seen.bound) >= pods)
-    return Bound(pods - first, time.perf_counter() - began, used() - processor)
+    seconds, processor = time.perf_counter() - began, used() - processor
+    after = _servers(cluster)
+    spent = {name: s - servers.get(name, 0.0) for name, s in after.items()}
+    return Bound(pods - first, seconds, processor, spent)
+
+
+def _servers(cluster: Path) -> dict[str, float]:
+    """Processor seconds so far of the programs that run for the cluster, by name."""
+    found: dict[str, float] = {}
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.cwd() == str(cluster) or str(cluster) in " ".join(process.cmdline()):
+                found[process.name()] = sum(process.cpu_times()[:2])
+    return found
 
 
 @asynccontextmanager
