@@ -34,6 +34,9 @@ PATIENT = Retries(tries=1_000_000_000)
 STALE_AFTER = 1000
 """Offsets after which an event is given up whose last part has not come."""
 
+READ_AHEAD = 1000
+"""Records that are fetched at once, however few are given at a time: each fetch is looked at."""
+
 PART = "io.wharfinger.event.part.v1"
 LAST = ".last"
 DIGEST = ".digest"
@@ -237,6 +240,8 @@ class Kafka:
         self._wanted = EventFilter()
         self._offsets: dict[str, int] = {}
         self._parts: dict[tuple[int, str], _Parts] = {}
+        self._ahead: dict[Any, Sequence[Any]] = {}
+        """Fetched and looked at, and not given yet: records by partition."""
         self._failed = 0
 
     async def begin(self, start: str, wanted: EventFilter) -> Cursor:
@@ -264,6 +269,7 @@ class Kafka:
         """Every partition to where its cursor stands. GapError: what is there was removed."""
         consumer = await self._connected()
         self._parts.clear()
+        self._ahead.clear()
         begun = bool(self._offsets)
         partitions = list(consumer.assignment())
         ends = await consumer.end_offsets(partitions)
@@ -293,21 +299,30 @@ class Kafka:
             if self._consumer is None:
                 await self._seek()
             came: Mapping[Any, Sequence[Any]] = await self._consumer.getmany(
-                timeout_ms=1000, max_records=limit
+                timeout_ms=1000, max_records=max(limit, READ_AHEAD)
             )
             return came if await self._still_there(came) else {}
 
-        found = await self._patiently(fetched, known=True)
+        if not self._ahead:
+            self._ahead = dict(await self._patiently(fetched, known=True))
         events: list[Event] = []
-        for partition, records in found.items():
-            for record in records:
+        for partition, records in list(self._ahead.items()):
+            given, rest = records[:limit], records[limit:]
+            limit -= len(given)
+            for record in given:
                 event = self._whole(partition.partition, record)
                 if event is not None and self._wanted.takes(event):
                     events.append(event)
-            number, last = str(partition.partition), records[-1]
+            number, last = str(partition.partition), given[-1]
             self._offsets[number] = self._read_through(partition.partition, last.offset) + 1
             self._offsets[number + LAST] = last.offset
             self._offsets[number + DIGEST] = _digest(last)
+            if rest:
+                self._ahead[partition] = rest
+            else:
+                del self._ahead[partition]
+            if not limit:
+                break
         return Delivered(events, None, dict(self._offsets))
 
     async def _still_there(self, came: Mapping[Any, Sequence[Any]]) -> bool:
@@ -374,6 +389,7 @@ class Kafka:
 
     async def close(self) -> None:
         consumer, self._consumer = self._consumer, None
+        self._ahead.clear()
         if consumer is not None:
             await _stopped(consumer)
 

@@ -209,6 +209,28 @@ async def test_a_broker_that_is_killed_before_any_call_of_a_connection_is_waited
     assert sorted(rows(own)) == list(range(1, 26))
 
 
+async def test_how_often_the_broker_is_asked_does_not_depend_on_the_size_of_batches(
+    broker: EmbeddedBroker, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await made(broker)
+    await filled(broker, range(1, 201))
+    asked, calls = AIOKafkaConsumer.getmany, 0
+
+    async def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        came = await asked(*args, **kwargs)
+        calls += bool(came)
+        return came
+
+    monkeypatch.setattr(AIOKafkaConsumer, "getmany", counted)
+    cursors = SqliteCursors(str(own))
+    async with Consumer(cursors, Kafka(broker.bootstrap), "billing", batch_max=1) as consumer:
+        await take(consumer, own, 200)
+    cursors.close()
+    assert sorted(rows(own)) == list(range(1, 201))
+    assert calls < 50
+
+
 async def test_a_reader_whose_fetch_has_failed_closes_without_an_error_and_leaves_nothing_open(
     broker: EmbeddedBroker, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
