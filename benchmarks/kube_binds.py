@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -21,7 +20,7 @@ from statistics import median
 
 import msgspec
 import psutil
-from infra.kube.programs import programs
+from infra.kube.cluster import kube_scheduler
 
 from benchmarks.idle import processor_seconds
 from benchmarks.plane import a_plane
@@ -106,7 +105,7 @@ async def measure(cluster: Path, access: Access, pods: int) -> None:
         for turn in range(TURNS):
             home = f"binds-theirs-{turn}"
             async with _waiting(api, home, pods, "default-scheduler") as seen:
-                with _kube_scheduler(cluster) as used:
+                with _theirs(cluster) as used:
                     found["kube-scheduler"].append(await _bound(seen, pods, used, cluster))
             home = f"binds-ours-{turn}"
             async with _waiting(api, home, pods, SCHEDULER) as seen:
@@ -164,28 +163,9 @@ async def _waiting(api: KubeApi, home: str, pods: int, scheduler: str) -> AsyncI
 
 
 @contextmanager
-def _kube_scheduler(cluster: Path) -> Iterator[Callable[[], float]]:
-    with (cluster / "kube-scheduler.log").open("ab") as log:
-        scheduler = subprocess.Popen(
-            [
-                str(programs() / "kube-scheduler"),
-                f"--kubeconfig={cluster / 'kube-scheduler.kubeconfig'}",
-                "--leader-elect=false",
-                "--secure-port=0",
-                "--kube-api-qps=10000",
-                "--kube-api-burst=10000",
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=cluster,
-        )
-    process = psutil.Process(scheduler.pid)
-    try:
+def _theirs(cluster: Path) -> Iterator[Callable[[], float]]:
+    with kube_scheduler(cluster, requests_a_second=10_000) as process:
         yield lambda: sum(process.cpu_times()[:2])
-    finally:
-        scheduler.kill()
-        scheduler.wait()
 
 
 @contextmanager

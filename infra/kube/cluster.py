@@ -18,10 +18,12 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from infra.kube.certificates import Authority, Pair, signing_key
 from infra.kube.programs import KubeError, programs
 
@@ -167,15 +169,7 @@ class _Start:
             chosen = f"--controllers={','.join(CONTROLLERS_OF_A_HUB)}"
             self._launch("kube-controller-manager", *self._controllers(files), chosen)
         if SCHEDULER in wanted:
-            config = self._directory / "kube-scheduler.kubeconfig"
-            self._launch(
-                "kube-scheduler",
-                f"--kubeconfig={config}",
-                "--leader-elect=false",
-                "--secure-port=0",
-                "--kube-api-qps=1000",
-                "--kube-api-burst=1000",
-            )
+            self._launch("kube-scheduler", *_kube_scheduler_flags(self._directory))
         if KWOK in wanted:
             self._launch(
                 "kwok",
@@ -362,6 +356,37 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def _kube_scheduler_flags(directory: Path, requests_a_second: int = 1000) -> list[str]:
+    return [
+        f"--kubeconfig={directory / 'kube-scheduler.kubeconfig'}",
+        "--leader-elect=false",
+        "--secure-port=0",
+        f"--kube-api-qps={requests_a_second}",
+        f"--kube-api-burst={requests_a_second}",
+    ]
+
+
+@contextmanager
+def kube_scheduler(directory: Path, requests_a_second: int = 1000) -> Iterator[psutil.Process]:
+    """A kube-scheduler of a cluster that was started without one. It ends with the context."""
+    with (directory / "kube-scheduler.log").open("ab") as log:
+        scheduler = subprocess.Popen(
+            [
+                str(programs() / "kube-scheduler"),
+                *_kube_scheduler_flags(directory, requests_a_second),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=directory,
+        )
+    try:
+        yield psutil.Process(scheduler.pid)
+    finally:
+        scheduler.kill()
+        scheduler.wait()
 
 
 def _identity(child: subprocess.Popen[bytes]) -> ProcessIdentity:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import os
-import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -21,7 +20,7 @@ from typing import Any
 import msgspec
 import pytest
 from benchmarks.plane import a_plane
-from infra.kube.programs import programs
+from infra.kube.cluster import kube_scheduler
 from tests.backends import fresh_database
 from tests.kube.collecting import Known
 from tests.kube.member import Json, Member, namespace
@@ -182,26 +181,8 @@ def scheduled(members: Sequence[Member]) -> Iterator[Member]:
     member.empty()
     member.apply(*(a_node(i, chance) for i in range(NODES)), namespace(HOME), SERVICE)
     member.apply(*collector_rights())
-    with (member.directory / "kube-scheduler.log").open("ab") as log:
-        scheduler = subprocess.Popen(
-            [
-                str(programs() / "kube-scheduler"),
-                f"--kubeconfig={member.kubeconfig('kube-scheduler')}",
-                "--leader-elect=false",
-                "--secure-port=0",
-                "--kube-api-qps=1000",
-                "--kube-api-burst=1000",
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=member.directory,
-        )
-    try:
+    with kube_scheduler(member.directory):
         yield member
-    finally:
-        scheduler.kill()
-        scheduler.wait()
         member.kubectl("delete", "namespace", HOME, "--wait=false")
         member.kubectl("delete", "node", *NODE_NAMES)
         member.kubectl("delete", "clusterrolebinding,clusterrole", ACCOUNT)
