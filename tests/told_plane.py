@@ -6,7 +6,7 @@ that a history of hours is written in a second.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -97,11 +97,16 @@ class ToldPlane:
     async def tell(self, *facts: Fact, after_s: float = 1.0) -> list[RecordedRound]:
         """Let time pass, accept the facts, and let the plane come to rest."""
         rounds = await self.wait(after_s)
+        return rounds + await self.take_in(await self.accept(*facts))
+
+    async def accept(self, *facts: Fact) -> list[Event[Value]]:
+        """Nothing is decided about them yet."""
         submissions = [self._submission(fact) for fact in facts]
         await self.ledger.accept(submissions)
-        return rounds + await self._written(
-            self.world.tell([s.event for s in submissions], self.time.at)
-        )
+        return [one.event for one in submissions]
+
+    async def take_in(self, events: Sequence[Event[Value]]) -> list[RecordedRound]:
+        return await self._written(self.world.tell(events, self.time.at))
 
     async def propose(self, stream: str, data: Value) -> Event[Value]:
         """An operator's proposal, by the intake as everything else."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -39,6 +40,9 @@ from wharfinger.stages.actuator.hub import (
 from wharfinger_actuator.objects import ObjectWriter
 from wharfinger_actuator.sending import BATCH
 
+if TYPE_CHECKING:
+    from wharfinger.history.objects import DecidedBindings
+
 CLAIMS_US = 24 * 3_600_000_000
 """Claims and removals of nodes that were decided earlier are over: a claim lasts minutes."""
 
@@ -50,7 +54,9 @@ class HubWriter(ObjectWriter):
 
     def __init__(self, joined: JoinedCluster, context: ServiceContext, holder: str) -> None:
         super().__init__(joined, context, holder)
+        self._decided: DecidedBindings | None = None
         self._bindings: list[Rendered] = []
+        self._undecided: frozenset[str] = frozenset()
         self._placements: tuple[list[Rendered], list[Rendered]] = [], []
         self._claims = DecidedClaims()
         self._rendered = False
@@ -94,12 +100,14 @@ class HubWriter(ObjectWriter):
 
     async def _render(self) -> None:
         # Few actuators write to hubs.
-        from wharfinger.history.object_kinds import BINDINGS, DECISIONS, PLACEMENTS
-        from wharfinger.history.objects import rendered
+        from wharfinger.history.object_kinds import DECISIONS, PLACEMENTS
+        from wharfinger.history.objects import DecidedBindings, rendered
 
         verbs = self.joined.verbs_in_force
         if "karmada" in verbs:
-            self._bindings = await rendered(self._ledger, BINDINGS)
+            self._decided = self._decided or DecidedBindings()
+            await self._decided.read(self._ledger)
+            self._bindings, self._undecided = self._decided.bindings, self._decided.undecided
         if "ocm" in verbs:
             decisions = await rendered(self._ledger, DECISIONS)
             self._placements = decisions, await rendered(self._ledger, PLACEMENTS)
@@ -113,7 +121,7 @@ class HubWriter(ObjectWriter):
             return []
         decisions, placements = self._placements
         return [
-            *binding_writes(self._bindings, self._observed, self.joined.scheduler),
+            *binding_writes(self._bindings, self._observed, self.joined.scheduler, self._undecided),
             *placement_writes(decisions, placements, self._observed),
             *claim_writes(self._claims, self._observed, self._gone),
         ]

@@ -7,9 +7,11 @@ other is known from Karmada's Cluster alone.
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,25 @@ def collected(hub: Member) -> dict[str, tuple[bool, int]]:
     }
 
 
+@contextmanager
+def every_version(hub: Member, written: Path) -> Iterator[list[Json]]:
+    """All that a watch of bindings shows inside of it; known at its end."""
+    seen: list[Json] = []
+    command = hub.command("get", "resourcebindings", "-n", PLACE, "--watch", "-o", "json")
+    with written.open("wb") as out:
+        watch = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
+    try:
+        yield seen
+    finally:
+        watch.terminate()
+        watch.wait()
+    text, decode = written.read_text(), json.JSONDecoder().raw_decode
+    while text.strip():
+        one, end = decode(text := text.lstrip())
+        text = text[end:]
+        seen.append(one)
+
+
 async def test_what_is_decided_on_a_hub_reaches_the_members_and_comes_back(
     hub: Member,
     members: list[Member],
@@ -141,8 +162,11 @@ async def test_what_is_decided_on_a_hub_reaches_the_members_and_comes_back(
         expected = {name: run[name] for name in decided}
         await eventually(lambda: collected(hub) == expected, lambda: the_binding(hub, "web"))
 
-    async with a_plane(backend, database_url, topic_prefix, tmp_path):
-        hub.apply(namespace(PLACE), deployment(6, "500m", PLACE))
+    hub.apply(namespace(PLACE))
+    async with AsyncExitStack() as running:
+        versions = running.enter_context(every_version(hub, tmp_path / "bindings.json"))
+        await running.enter_async_context(a_plane(backend, database_url, topic_prefix, tmp_path))
+        hub.apply(deployment(6, "500m", PLACE))
         hub.apply(policy(**{bound.name: 2, waits.name: 1}))
         await eventually(lambda: found(hub, "resourcebinding", "web-deployment", PLACE))
         await settled(4, 2)
@@ -162,6 +186,15 @@ async def test_what_is_decided_on_a_hub_reaches_the_members_and_comes_back(
         await eventually(lambda: not found(hub, "resourcebinding", "web-deployment", PLACE))
         for member in (bound, waits):
             assert objects(hub, member, "Namespace") == [PLACE], f"and not {NAMESPACE}"
+    # A generation is named once it is decided: Karmada ends evictions by that.
+    named = [
+        one["spec"]
+        for one in versions
+        if one.get("status", {}).get("schedulerObservedGeneration") == one["metadata"]["generation"]
+    ]
+    assert {spec["replicas"] for spec in named} == {6, 9}
+    for spec in named:
+        assert sum(target["replicas"] for target in spec.get("clusters", ())) == spec["replicas"]
     # Writes come to an end beside those of the controllers, and none is refused.
     assert Counter(audit.writes())["patch", "web-deployment", 200] <= 24
     refused = [call for call in audit.calls() if call["responseStatus"]["code"] in (403, 422, 400)]

@@ -8,14 +8,25 @@ them, with status and spec apart, and with a new generation for each change of t
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.hunting import examples
 
+from wharfinger.domain.binding import Binding, TargetCluster
+from wharfinger.domain.placement import ClusterAffinity, Placement
+from wharfinger.domain.workload import ObjectRef
 from wharfinger.events.decisions import DecidedGroup, SelectionCondition
-from wharfinger.events.rendering import ClusterSelection, Rendered, placement, placement_decisions
+from wharfinger.events.rendering import (
+    ClusterSelection,
+    Rendered,
+    Scheduled,
+    placement,
+    placement_decisions,
+    resource_binding,
+)
 from wharfinger.manifests.ocm import DISABLED
 from wharfinger.manifests.wharfinger.options import DRIFT, SCHEDULER
 from wharfinger.stages.actuator.hub import (
@@ -101,20 +112,20 @@ def _merged(now: Any, change: Any) -> Any:
 targets = st.dictionaries(st.sampled_from("abc"), st.integers(0, 5), max_size=3)
 
 
-def decided_binding(clusters: dict[str, int], reason: str = "Success") -> Rendered:
-    condition = {
-        "type": "Scheduled",
-        "status": "True" if reason == "Success" else "False",
-        "reason": reason,
-        "message": "",
-        "lastTransitionTime": "2026-11-24T08:00:00Z",
-    }
-    return {
-        "kind": "ResourceBinding",
-        "metadata": {"name": "web", "namespace": "shop"},
-        "spec": {"clusters": [{"name": n, "replicas": r} for n, r in clusters.items()]},
-        "status": {"conditions": [condition], "lastScheduledTime": "2026-11-24T08:00:00Z"},
-    }
+def decided_binding(
+    clusters: dict[str, int], reason: str = "Success", replicas: int = 5
+) -> Rendered:
+    binding = Binding(
+        "shop/web",
+        "uid-shop/web",
+        ObjectRef("apps/v1", "Deployment", "web", "shop"),
+        replicas,
+        placement=Placement((ClusterAffinity(cluster_names=("a",)),)),
+        scheduler=OURS,
+    )
+    targets = tuple(TargetCluster(name, count) for name, count in clusters.items())
+    refused = "" if reason == "Success" else reason
+    return resource_binding(binding, Scheduled(targets, refused, time="2026-11-24T08:00:00Z"))
 
 
 def stored_binding(scheduler: str, clusters: dict[str, int], **annotations: str) -> Rendered:
@@ -126,6 +137,13 @@ def stored_binding(scheduler: str, clusters: dict[str, int], **annotations: str)
             "annotations": {"team": "shop", **annotations},
         },
         "spec": {
+            "resource": {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "namespace": "shop",
+                "name": "web",
+            },
+            "replicas": 5,
             "schedulerName": scheduler,
             "placement": {"clusterAffinity": {"clusterNames": ["a"]}},
             "clusters": [{"name": n, "replicas": r} for n, r in clusters.items()],
@@ -135,10 +153,10 @@ def stored_binding(scheduler: str, clusters: dict[str, int], **annotations: str)
     }
 
 
-def settle(hub: Hub, decided: Rendered) -> int:
+def settle(hub: Hub, decided: Rendered, undecided: Collection[str] = ()) -> int:
     """Writes until none is open; how many."""
     before = hub.writes
-    while writes := binding_writes([decided], hub.objects, OURS):
+    while writes := binding_writes([decided], hub.objects, OURS, undecided):
         assert len(writes) == 1
         hub.take(writes[0])
         assert hub.writes - before <= 4, "it does not come to an end"
@@ -153,7 +171,7 @@ def test_a_binding_ends_as_decided_and_keeps_what_others_wrote(
     hub = Hub(stored_binding(OURS, before))
     assert settle(hub, decided_binding(wanted, reason)) <= 2
     now = hub.objects.of("ResourceBinding")["shop/web"]
-    assert {c["name"]: c["replicas"] for c in now["spec"]["clusters"]} == wanted
+    assert {c["name"]: c.get("replicas", 0) for c in now["spec"]["clusters"]} == wanted
     assert now["spec"]["gracefulEvictionTasks"] == [{"fromCluster": "z"}]
     assert now["metadata"]["annotations"]["team"] == "shop"
     assert APPLIED_PLACEMENT in now["metadata"]["annotations"]
@@ -162,7 +180,7 @@ def test_a_binding_ends_as_decided_and_keeps_what_others_wrote(
         "FullyApplied": "True",
         "Scheduled": "True" if reason == "Success" else "False",
     }
-    assert now["status"]["schedulerObservedGeneration"] == now["metadata"]["generation"]
+    assert named(hub) == generation(hub)
 
 
 @settings(max_examples=examples(50))
@@ -195,7 +213,47 @@ def test_a_change_by_others_is_accepted_until_the_next_decision_unless_it_shall_
 
 def _clusters(hub: Hub) -> dict[str, int]:
     now = hub.objects.of("ResourceBinding")["shop/web"]
-    return {c["name"]: c["replicas"] for c in now["spec"]["clusters"]}
+    return {c["name"]: c.get("replicas", 0) for c in now["spec"]["clusters"]}
+
+
+@settings(max_examples=examples(50))
+@given(targets, targets, st.integers(6, 9))
+def test_a_generation_is_named_once_what_it_asks_for_is_decided(
+    first: dict[str, int], second: dict[str, int], replicas: int
+) -> None:
+    hub = Hub(stored_binding(OURS, {}))
+    settle(hub, decided_binding(first))
+    hub.edit("ResourceBinding", "shop/web", {"spec": {"replicas": replicas}})
+    asked = hub.objects.of("ResourceBinding")["shop/web"]["metadata"]["generation"]
+
+    settle(hub, decided_binding(first))  # the request has not come yet
+    assert named(hub) < asked
+    requested = decided_binding(first, replicas=replicas)
+    settle(hub, requested, undecided=["shop/web"])  # it has come, and the decision has not
+    assert named(hub) < asked
+    settle(hub, decided_binding(second, replicas=replicas))
+    assert named(hub) == generation(hub) >= asked
+
+
+@settings(max_examples=examples(50))
+@given(targets, st.sampled_from([{"suspension": {"dispatching": True}}, {"replicas": "many"}]))
+def test_a_generation_that_asks_for_nothing_new_is_named_and_one_that_cannot_be_read_is_not(
+    wanted: dict[str, int], change: Rendered
+) -> None:
+    hub = Hub(stored_binding(OURS, {}))
+    settle(hub, decided_binding(wanted))
+    hub.edit("ResourceBinding", "shop/web", {"spec": change})
+    settle(hub, decided_binding(wanted))
+    assert (named(hub) == generation(hub)) == ("suspension" in change)
+
+
+def named(hub: Hub) -> int:
+    status = hub.objects.of("ResourceBinding")["shop/web"]["status"]
+    return int(status["schedulerObservedGeneration"])
+
+
+def generation(hub: Hub) -> int:
+    return int(hub.objects.of("ResourceBinding")["shop/web"]["metadata"]["generation"])
 
 
 @settings(max_examples=examples(50))

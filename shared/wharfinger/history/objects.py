@@ -8,11 +8,14 @@ so that who only offers these objects need not load them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import msgspec
 
+from wharfinger.domain.binding import Binding
 from wharfinger.domain.policy import Policy
 from wharfinger.events import rendering
 from wharfinger.events.bindings import BindingRequested
@@ -121,14 +124,52 @@ def _manifest(policy: Policy) -> Rendered:
 
 
 async def _bindings_now(ledger: Ledger) -> list[Rendered]:
-    told = [event_of(fact).data async for fact in ledger.facts(REQUESTS.name)]
-    bindings = sorted(
-        [data.binding for data in told if isinstance(data, BindingRequested)], key=lambda b: b.name
+    return await _as_decided(ledger, [binding for _, binding in await _requested(ledger)])
+
+
+async def _requested(ledger: Ledger) -> list[tuple[UUID, Binding]]:
+    """The last request for each binding, with its id, in order of name."""
+    told = [event_of(fact) async for fact in ledger.facts(REQUESTS.name)]
+    return sorted(
+        [
+            (event.id, event.data.binding)
+            for event in told
+            if isinstance(event.data, BindingRequested)
+        ],
+        key=lambda request: request[1].name,
     )
+
+
+async def _as_decided(ledger: Ledger, bindings: Sequence[Binding]) -> list[Rendered]:
     decided = await causality.latest_of(
         ledger.database, [b.name for b in bindings], _SETTLING, FLEET
     )
     return [resource_binding(b, _scheduled(decided.get(b.name))) for b in bindings]
+
+
+class DecidedBindings:
+    """`bindings`: in order of name. `undecided`: those of them whose last request no fleet stage
+    had taken in."""
+
+    def __init__(self) -> None:
+        self.bindings: list[Rendered] = []
+        self.undecided: frozenset[str] = frozenset()
+        self._taken: set[UUID] = set()
+
+    async def read(self, ledger: Ledger) -> None:
+        """As of now. Requests that were taken in at an earlier reading are not looked up again."""
+        requested = await _requested(ledger)
+        open_ = {id_ for id_, _ in requested} - self._taken
+        if open_:
+            # before the decisions are read: that of a request which is taken in is among them
+            streams = [
+                head.stream for head in await ledger.heads() if head.stream.startswith(FLEET)
+            ]
+            known = await ledger.known(dict.fromkeys(streams, open_))
+            open_ -= set().union(*known.values())
+        self._taken = {id_ for id_, _ in requested} - open_
+        self.undecided = frozenset(binding.name for id_, binding in requested if id_ in open_)
+        self.bindings = await _as_decided(ledger, [binding for _, binding in requested])
 
 
 def _scheduled(row: LedgerRow | None) -> Scheduled | None:

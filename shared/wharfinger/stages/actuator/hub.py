@@ -24,7 +24,11 @@ import msgspec
 from wharfinger.domain.actuation import Verb
 from wharfinger.domain.node_pool import CLAIM_LABEL
 from wharfinger.domain.value import digest
-from wharfinger.events.rendering import PLACEMENT_LABEL, Rendered
+from wharfinger.events.bindings import BindingRequested
+from wharfinger.events.hub_facts import read_hub_object
+from wharfinger.events.rendering import PLACEMENT_LABEL, Rendered, resource_binding
+from wharfinger.manifests.kinds import KINDS
+from wharfinger.manifests.kubernetes.live import UnreadableError
 from wharfinger.manifests.ocm import DISABLED, OURS
 from wharfinger.manifests.wharfinger.options import DRIFT, SCHEDULER, WRITTEN
 from wharfinger.stages.actuator.effects import EffectObject
@@ -50,6 +54,7 @@ _ROOTS = {
 KARMADA_PATHS = {
     kind: f"{root}/{plural}" for kind, (root, plural) in _ROOTS.items() if root == _KARMADA
 }
+_BINDING_KINDS = {kind.kind: kind for kind in KINDS if kind.kind in KARMADA_PATHS}
 OCM_PATHS = {kind: f"{root}/{plural}" for kind, (root, plural) in _ROOTS.items() if root == _OCM}
 CLAIM_PATHS = {"NodeClaim": f"{_KARPENTER}/nodeclaims"}
 """Kind -> the path of all of its objects."""
@@ -98,9 +103,13 @@ class HubObjects:
 
 
 def binding_writes(
-    decided: Iterable[Rendered], observed: HubObjects, scheduler: str
+    decided: Iterable[Rendered],
+    observed: HubObjects,
+    scheduler: str,
+    undecided: Collection[str] = (),
 ) -> list[HubWrite]:
-    """The spec of a binding first; its status once the spec is observed as decided."""
+    """The spec of a binding first; its status once the spec is observed as decided. `undecided`:
+    bindings whose last request no decision has taken into account yet."""
     found: list[HubWrite] = []
     for one in decided:
         now = observed.of(one["kind"]).get(name_of(one))
@@ -118,7 +127,8 @@ def binding_writes(
             continue
         else:
             continue
-        if (status := _binding_status(now, one["status"])) is not None:
+        is_decided = name_of(one) not in undecided
+        if (status := _binding_status(now, one, is_decided=is_decided)) is not None:
             found.append(_status_patch("karmada", now, status))
     return found
 
@@ -177,22 +187,40 @@ def _clusters_patch(now: Rendered, wanted: Sequence[Rendered]) -> HubWrite:
     return HubWrite("karmada", _named(now), "clusters", request)
 
 
-def _binding_status(now: Rendered, decided: Rendered) -> Rendered | None:
+def _binding_status(now: Rendered, one: Rendered, *, is_decided: bool) -> Rendered | None:
     """What of the status is to be changed; None: nothing. Conditions of others are kept: a merge
-    patch replaces a list as a whole."""
-    is_ = now.get("status") or {}
-    generation = now["metadata"].get("generation", 0)
+    patch replaces a list as a whole. The generation is named once what it asks for is decided:
+    Karmada ends evictions of a binding by it."""
+    is_, decided = now.get("status") or {}, one["status"]
     conditions = _merged(is_.get("conditions") or [], decided["conditions"])
     wanted: Rendered = {
-        "schedulerObservedGeneration": generation,
-        "schedulerObservingAffinityName": decided.get("schedulerObservingAffinityName", ""),
+        "schedulerObservingAffinityName": decided.get("schedulerObservingAffinityName", "")
     }
     if "lastScheduledTime" in decided:
         wanted["lastScheduledTime"] = decided["lastScheduledTime"]
+    generation = now["metadata"].get("generation", 0)
+    if (
+        is_decided
+        and is_.get("schedulerObservedGeneration") != generation
+        and _asked(now) == {key: value for key, value in one["spec"].items() if key != "clusters"}
+    ):
+        wanted["schedulerObservedGeneration"] = generation
     changed = {key: value for key, value in wanted.items() if is_.get(key, "") != value}
     if conditions is not None:
         changed["conditions"] = conditions
     return changed or None
+
+
+def _asked(now: Rendered) -> Rendered | None:
+    """What of the spec is decided about, as it is rendered from the ledger. None: it cannot be
+    read."""
+    try:
+        facts = read_hub_object(_BINDING_KINDS[now["kind"]], now).facts
+    except UnreadableError:
+        return None
+    asked = next(fact.binding for fact in facts if isinstance(fact, BindingRequested))
+    spec: Rendered = resource_binding(asked, None)["spec"]
+    return {key: value for key, value in spec.items() if key != "clusters"}
 
 
 # --- Open Cluster Management
