@@ -82,10 +82,13 @@ def wait_s(tries: int, jitter: float) -> float | None:
 
 @dataclass(slots=True)
 class _Worker:
-    """One subscription that is delivered here. `now`: as it was at the last renewal."""
+    """One subscription that is delivered here. `now`: as it was at the last renewal.
+    `unrecorded`: attempts, and where it is told whether they could be recorded."""
 
     now: Webhook
     failures: int
+    unrecorded: list[tuple[DeliveryAttempt, asyncio.Future[bool]]] = field(default_factory=list)
+    recording: asyncio.Task[None] | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -317,7 +320,7 @@ class WebhookDelivery:
             gone = DeliveryAttempt(
                 row.sequence, "dead", row.tries, 0.0, 0, "the event was retired", b"", 0
             )
-            return await webhooks.record(database, self.owner, of.id, gone, worker.failures)
+            return await self._recorded(worker, gone)
         body = frame.event[:-1] + b',"deliverysequence":"%d"}' % row.sequence
         answer = await self.sender.send(of.url, str(row.event), body, signing, USER_AGENT)
         broken = of.state == "broken"
@@ -326,7 +329,7 @@ class WebhookDelivery:
         WEBHOOK_TRIES.labels("delivered" if answer.delivered else "failed").inc()
         if attempt.state == "dead":
             WEBHOOK_TRIES.labels("dead").inc()
-        if not await webhooks.record(database, self.owner, of.id, attempt, worker.failures):
+        if not await self._recorded(worker, attempt):
             return False
         if answer.status == 410:
             why = "the receiver answered 410"
@@ -345,6 +348,32 @@ class WebhookDelivery:
             await self._reload(worker)
             return False
         return attempt.state != "waiting" and answer.status != 410
+
+    async def _recorded(self, worker: _Worker, attempt: DeliveryAttempt) -> bool:
+        """Together with those that come while others are being recorded. False: the subscription is
+        no longer ours."""
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        worker.unrecorded.append((attempt, done))
+        if worker.recording is None or worker.recording.done():
+            worker.recording = asyncio.create_task(self._record(worker))
+        return await done
+
+    async def _record(self, worker: _Worker) -> None:
+        while worker.unrecorded:
+            together, worker.unrecorded = worker.unrecorded, []
+            attempts = [attempt for attempt, _ in together]
+            try:
+                held = await webhooks.record(
+                    self.hub.database, self.owner, worker.now.id, attempts, worker.failures
+                )
+            except Exception as error:
+                for _, done in together:
+                    if not done.done():
+                        done.set_exception(error)
+            else:
+                for _, done in together:
+                    if not done.done():
+                        done.set_result(held)
 
     def _attempt(self, row: Delivery, answer: ReceiverAnswer, *, counted: bool) -> DeliveryAttempt:
         """`counted`: not, while the receiver as a whole fails: no event is given up for that."""

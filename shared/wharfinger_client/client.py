@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, TypeVar
@@ -42,6 +44,13 @@ class Retries:
 
 
 NO_RETRIES = Retries(tries=1)
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The authorities of this machine. To read them takes as long as fifty requests, so a process
+    does it once."""
+    return httpx.create_ssl_context()
 
 
 class _Base:
@@ -95,7 +104,7 @@ class Client(_Base):
     ) -> None:
         """`http`: with a CA or proxy of its own. ValueError: the token would go in clear."""
         super().__init__(server, token, timeout_s, retries)
-        self._http = http or httpx.Client(follow_redirects=False)
+        self._http = http or httpx.Client(follow_redirects=False, verify=_trusted())
 
     def __call__(self, call: Call[T]) -> T:
         """ApiError: a problem was answered; UnreachableError: no answer came."""
@@ -141,7 +150,7 @@ class AsyncClient(_Base):
     ) -> None:
         """`http`: with a CA or proxy of its own. ValueError: the token would go in clear."""
         super().__init__(server, token, timeout_s, retries)
-        self._http = http or httpx.AsyncClient(follow_redirects=False)
+        self._http = http or httpx.AsyncClient(follow_redirects=False, verify=_trusted())
 
     async def __call__(self, call: Call[T]) -> T:
         """ApiError: a problem was answered; UnreachableError: no answer came."""

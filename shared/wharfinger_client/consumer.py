@@ -200,7 +200,7 @@ class Consumer(Generic[Tx]):
             old.filter,
             last.position if last else old.last_position,
             last.id if last else old.last_id,
-            {**old.offsets, **found.offsets},
+            found.offsets or old.offsets,
             old.epoch,
         )
         ahead = [event.position for event in events] if found.through is None else []

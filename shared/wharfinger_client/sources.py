@@ -37,6 +37,9 @@ STALE_AFTER = 1000
 READ_AHEAD = 1000
 """Records that are fetched at once, however few are given at a time: each fetch is looked at."""
 
+FRAMES_AHEAD = 1000
+"""Frames of a stream that are read before they are asked for."""
+
 PART = "io.wharfinger.event.part.v1"
 LAST = ".last"
 DIGEST = ".digest"
@@ -144,52 +147,49 @@ class Sse(_OverHttp):
     def __init__(self, client: AsyncClient) -> None:
         super().__init__(client)
         self._stack: AsyncExitStack | None = None
-        self._frames: AsyncIterator[Mapping[str, str]] | None = None
-        self._reading: asyncio.Task[Mapping[str, str]] | None = None
+        self._came: asyncio.Queue[Mapping[str, str] | Exception] = asyncio.Queue(FRAMES_AHEAD)
+        """Frames that were read, and what ended the stream behind them."""
+        self._reading: asyncio.Task[None] | None = None
 
     async def next(self, limit: int) -> Delivered:
         """What has come, at least one event or a bookmark."""
         events: list[Event] = []
         through = self._position
-        while True:
-            frame = await self._frame(patient=through == self._position)
+        while len(events) < limit:
+            begun = through > self._position
+            if begun and self._came.empty():
+                break
+            frame = await self._frame(patient=not begun)
             if frame is None:
                 break
             if "id" in frame:
                 through = int(frame["id"])
                 if frame.get("event") != "bookmark":
                     events.append(Event.of(json.loads(frame["data"])))
-                if len(events) >= limit:
-                    break
         self._position = through
         return Delivered(events, through)
 
     async def close(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
-        stack, self._stack, self._frames, self._reading = self._stack, None, None, None
+        stack, self._stack = self._stack, None
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        self._came = asyncio.Queue(FRAMES_AHEAD)
         if stack is not None:
             with suppress(*TRANSIENT):
                 await stack.aclose()
 
     async def _frame(self, *, patient: bool) -> Mapping[str, str] | None:
-        """The next frame. Not `patient`: None where none is here at once, or the stream ended."""
+        """The next one, over a new connection where the stream has ended. None: it has ended, and
+        that is not waited for; what is wrong comes again with the next connection."""
         while True:
             try:
-                if self._frames is None:
-                    if not patient:
-                        return None
-                    await self._connect()
                 if self._reading is None:
-                    self._reading = asyncio.ensure_future(self._read())
-                if not patient:
-                    await asyncio.wait({self._reading}, timeout=0.002)
-                    if not self._reading.done():
-                        return None
-                reading = self._reading
-                found = await asyncio.shield(reading)
-                self._reading = None
+                    await self._connect()
+                found = await self._came.get()
+                if isinstance(found, Exception):
+                    raise found
                 self._failed = 0
                 return found
             except TRANSIENT:
@@ -199,23 +199,31 @@ class Sse(_OverHttp):
                 await self._wait()
             except ApiError as error:
                 await self.close()
+                if not patient:
+                    return None
                 raise self._meaning(error) from error
-
-    async def _read(self) -> Mapping[str, str]:
-        assert self._frames is not None, "connected before"
-        try:
-            return await anext(self._frames)
-        except StopAsyncIteration:
-            raise UnreachableError("the stream ended") from None
-        except httpx.TransportError as error:
-            raise UnreachableError(str(error)) from error
 
     async def _connect(self) -> None:
         call = api.events_after(self._wanted, str(self._position))
         stack = AsyncExitStack()
         opened = self._client.frames(call.path, call.query)
-        self._frames = await stack.enter_async_context(opened)
+        frames = await stack.enter_async_context(opened)
         self._stack = stack
+        self._reading = asyncio.create_task(_read(frames, self._came))
+
+
+async def _read(
+    frames: AsyncIterator[Mapping[str, str]], came: asyncio.Queue[Mapping[str, str] | Exception]
+) -> None:
+    """Until the stream ends; the last thing that comes is why."""
+    try:
+        async for frame in frames:
+            await came.put(frame)
+        await came.put(UnreachableError("the stream ended"))
+    except httpx.TransportError as error:
+        await came.put(UnreachableError(str(error)))
+    except (UnreachableError, ApiError) as error:
+        await came.put(error)
 
 
 class Kafka:

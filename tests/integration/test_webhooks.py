@@ -3,6 +3,7 @@ the receiver and kills of the sender; and nothing is sent where it may not go.""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -14,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from uuid import UUID
 
 import httpx
 import pytest
@@ -30,6 +32,7 @@ from tests.webhook_receiver import Answering, Got, Receiver, receiving
 
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import Ledger, webhooks
+from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.tokens import make_token, revoke_token
 from wharfinger_api import webhook_delivery
 from wharfinger_api.grants import Grants
@@ -171,6 +174,31 @@ async def test_every_event_arrives_once_signed_and_in_order(
     )
     repeated[0].verify(hook["secret"])
     repeated[0].verify(rotated["secret"])
+
+
+async def test_what_comes_while_an_attempt_is_recorded_is_recorded_together(
+    api: ApiUnderTest, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once, record = webhook_delivery.AT_ONCE, webhooks.record
+    written: list[int] = []
+
+    async def recorded(
+        database: Database, owner: UUID, id_: UUID, attempts: Sequence[Any], failures: int
+    ) -> bool:
+        if not written:  # as many as may be under way have arrived by then
+            await eventually(lambda: len(receiver.taken()) >= at_once, lambda: written)
+            await asyncio.sleep(0.2)
+        written.append(len(attempts))
+        return await record(database, owner, id_, attempts, failures)
+
+    monkeypatch.setattr(webhooks, "record", recorded)
+    viewer = await api.as_("viewer", name="eve")
+    hook = await made(viewer, receiver.url)
+    feed = await feed_of(viewer)
+    await delivered(viewer, hook, len(feed))
+    assert written[0] < written[1] <= at_once
+    assert sum(written) == len(feed) == len(receiver.taken())
+    assert in_order_by_key(receiver.taken())
 
 
 async def test_what_fails_holds_its_key_only_and_becomes_a_dead_letter(

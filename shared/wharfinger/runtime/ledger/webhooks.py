@@ -453,9 +453,10 @@ async def waiting(
 
 
 async def record(
-    database: Database, owner: UUID, id_: UUID, attempt: DeliveryAttempt, failures: int
+    database: Database, owner: UUID, id_: UUID, attempts: Sequence[DeliveryAttempt], failures: int
 ) -> bool:
-    """`failures`: in a row, with this one. False: the subscription is no longer the caller's."""
+    """What came of deliveries of one subscription. `failures`: in a row, with these. False: it is
+    no longer the caller's."""
     async with database.transaction() as transaction:
         raw = transaction.raw
         row = await raw.fetchrow(
@@ -467,19 +468,22 @@ async def record(
         if row is None:
             return False
         await raw.execute(
-            "update delivery set state = $3, tries = $4, "
-            f"next_at_us = {_NOW} + ($5::double precision * 1000000)::bigint, "
-            f"changed_at_us = {_NOW}, status = $6, error = $7, answer = $8, latency_us = $9 "
-            "where subscription = $1 and sequence = $2",
+            "update delivery d set state = a.state, tries = a.tries, "
+            f"next_at_us = {_NOW} + (a.wait_s * 1000000)::bigint, changed_at_us = {_NOW}, "
+            "status = a.status, error = a.error, answer = a.answer, latency_us = a.latency_us "
+            "from unnest($2::bigint[], $3::text[], $4::int[], $5::double precision[], $6::int[], "
+            "$7::text[], $8::bytea[], $9::bigint[]) "
+            "as a(sequence, state, tries, wait_s, status, error, answer, latency_us) "
+            "where d.subscription = $1 and d.sequence = a.sequence",
             id_,
-            attempt.sequence,
-            attempt.state,
-            attempt.tries,
-            attempt.wait_s,
-            attempt.status,
-            attempt.error,
-            attempt.answer,
-            attempt.latency_us,
+            [one.sequence for one in attempts],
+            [one.state for one in attempts],
+            [one.tries for one in attempts],
+            [one.wait_s for one in attempts],
+            [one.status for one in attempts],
+            [one.error for one in attempts],
+            [one.answer for one in attempts],
+            [one.latency_us for one in attempts],
         )
     return True
 
