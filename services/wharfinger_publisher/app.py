@@ -35,6 +35,7 @@ NAME = "publisher"
 LAG_EVERY_S = 0.5
 LOCK_TRY_S = 2.0
 AGAIN_S = 0.2
+AGAIN_S_MAX = 2.0
 PARTITIONS_EVERY_S = 3600.0
 
 log = structlog.get_logger()
@@ -188,6 +189,7 @@ class PublisherService:
         log.error("publisher.failed", why=self._failure, exc_info=error)
 
     async def _lead(self) -> PartitionLock:
+        pause = AGAIN_S
         while True:
             try:
                 lock = await self._context.ledger.partition_lock(f"{NAME}/{self._context.prefix}")
@@ -197,9 +199,11 @@ class PublisherService:
                 except BaseException:
                     await asyncio.shield(lock.release())
                     raise
+                pause = AGAIN_S
             except Transient as error:
-                log.warning("ledger.away", service=NAME, why=str(error))
-                await asyncio.sleep(error.retry_after_s)
+                log.warning("ledger.away", service=NAME, why=str(error), retry_in_s=pause)
+            await asyncio.sleep(pause)
+            pause = min(AGAIN_S_MAX, 2 * pause)
 
     async def _wait_for(self, lock: PartitionLock) -> bool:
         """Whether we hold it; False: the connection that waited is lost."""

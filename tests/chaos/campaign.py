@@ -18,7 +18,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -95,10 +95,11 @@ class Fault(NamedTuple):
 @dataclass(slots=True)
 class Load:
     """Events of bindings by a seed. `accepted`: all that were answered, in order. `patience_s`: how
-    long a turn is repeated."""
+    long a turn is repeated. `refused`: how often the ledger did not take one, by the error."""
 
     random: Random
     patience_s: float = PATIENCE_S
+    refused: Counter[str] = field(default_factory=Counter)
     accepted: list[Accepted] = field(default_factory=list)
     _held: dict[str, tuple[str, int]] = field(default_factory=dict)
     _made: int = 0
@@ -132,7 +133,7 @@ class Load:
         return event
 
     async def _accept(self, url: str, turn: Sequence[tuple[Accepted, Submission]]) -> None:
-        await persistently(lambda: self._submit(url, turn), self.patience_s)
+        await persistently(lambda: self._submit(url, turn), self.patience_s, self.refused)
         self.accepted += [event for event, _ in turn]
 
     async def _submit(self, url: str, turn: Sequence[tuple[Accepted, Submission]]) -> None:
@@ -183,13 +184,20 @@ class Load:
         return event, Submission(told, BINDINGS.name, name, name)
 
 
-async def persistently(call: Callable[[], Awaitable[T]], patience_s: float = PATIENCE_S) -> T:
-    """Its result, repeated while the database is away. The last error when patience ends."""
+async def persistently(
+    call: Callable[[], Awaitable[T]],
+    patience_s: float = PATIENCE_S,
+    errors: Counter[str] | None = None,
+) -> T:
+    """Its result, repeated while the database is away. The last error when patience ends. `errors`
+    counts the others."""
     end, pause_s = time.monotonic() + patience_s, 0.1
     while True:
         try:
             return await call()
-        except (LedgerError, OSError, *DATABASE_ERRORS):
+        except (LedgerError, OSError, *DATABASE_ERRORS) as error:
+            if errors is not None:
+                errors[f"{type(error).__name__}: {str(error)[:80]}"] += 1
             if time.monotonic() > end:
                 raise
             await asyncio.sleep(pause_s)
@@ -327,8 +335,14 @@ class Campaign:
 
     async def check(self) -> Findings:
         """After everything has come to rest."""
-        await asyncio.to_thread(settled, self.plane)
         found = Findings()
+        if self.copies is not None:
+            for line in self.copies.ended():
+                found.wrong(line)
+            await asyncio.to_thread(self.copies.stop)  # what waits to take over is not ready
+        await asyncio.to_thread(settled, self.plane)
+        for name, count in self.load.refused.items():
+            found.figures[f"answers to the load: {name}"] = count
         history = await read_history(plain_database_url(self.url))
         check_effects(found, history, self.load.accepted)
         check_places(found, history)
@@ -338,10 +352,6 @@ class Campaign:
         await check_late_records(
             found, bootstrap, DECISIONS.name, BINDINGS.name, self.marks, self.load.accepted
         )
-        if self.copies is not None:
-            found.figures["copies that ended"] = self.copies.exits
-            for line in self.copies.ended():
-                found.wrong(line)
         for one in self.watched:
             for line in one.broken():
                 found.wrong(line)

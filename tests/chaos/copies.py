@@ -42,7 +42,6 @@ class Copies:
 
     plane: PlaneUnderTest
     directory: Path
-    exits: int = 0
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @classmethod
@@ -86,7 +85,6 @@ class Copies:
     def ended(self) -> Iterator[str]:
         for name, child in self._running.items():
             if (code := child.poll()) is not None:
-                self.exits += 1
                 yield f"the copy of {name} ended with {code}: {self._ends_of_logs()[name]}"
 
     def choose(self, name: str, random: Random) -> int:
@@ -120,8 +118,9 @@ def _ready(card: ProcessCard) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What there was at one moment. `heads`: stream -> epoch and round; `cursors`: of the publisher,
-    stream -> seq; `feed`: epoch and position of its head; `ends`: of the partitions of a topic."""
+    """What there was at one moment. `heads`: stream -> epoch and round; `cursors`: of the
+    publisher, stream -> seq; `feed`: epoch and position of its head; `ends`: of the partitions of a
+    topic."""
 
     heads: Mapping[str, tuple[int, int]]
     cursors: Mapping[tuple[str, int], int]

@@ -12,6 +12,7 @@ from wharfinger.runtime.ledger.errors import DATABASE_ERRORS, LedgerError
 from wharfinger.runtime.ledger.writer import CHANNEL
 
 _RECONNECT_S = 0.5
+_RECONNECT_S_MAX = 5.0
 
 log = structlog.get_logger(__name__)
 
@@ -19,12 +20,15 @@ log = structlog.get_logger(__name__)
 async def notifications(database: Database, wakeup: asyncio.Event, channel: str = CHANNEL) -> None:
     """Sets `wakeup` with every commit that notifies `channel`, until cancelled. Sets it after each
     (re)connection too, because commits in between sent no notification."""
+    pause = _RECONNECT_S
     while True:
         try:
             await _listen(database, wakeup, channel)
+            pause = _RECONNECT_S
         except (LedgerError, *DATABASE_ERRORS) as error:
-            log.warning("notifications.interrupted", why=str(error), retry_in_s=_RECONNECT_S)
-        await asyncio.sleep(_RECONNECT_S)
+            log.warning("notifications.interrupted", why=str(error), retry_in_s=pause)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _RECONNECT_S_MAX)
 
 
 async def _listen(database: Database, wakeup: asyncio.Event, channel: str) -> None:
