@@ -216,7 +216,7 @@ class Campaign:
     copies: Copies | None = None
     outages: dict[str, Outage] = field(default_factory=dict)
     watched: list[Watched] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[tuple[Mark, Mark]] = field(default_factory=list)
     recovered: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     memory: dict[str, float] = field(default_factory=dict)
     poisoned: int = 0
@@ -270,18 +270,26 @@ class Campaign:
 
     async def _freeze(self, fault: Fault) -> float:
         """When it ended. What the successors had done by then is marked first: what the frozen
-        processes write from there on is late."""
-        frozen = [psutil.Process(await self._one_of(victim)) for victim in fault.victim.split("+")]
+        processes write from there on is late. A frozen publisher goes on only when another one has
+        taken over."""
+        victims = fault.victim.split("+")
+        frozen = [psutil.Process(await self._one_of(victim)) for victim in victims]
+        before = await self._mark() if self.copies is not None else None
         for process in frozen:
             process.suspend()
         try:
             await asyncio.sleep(fault.seconds)
-            if self.copies is not None:
-                self.marks.append(await self._mark())
+            if before is not None:
+                if "publisher" in victims:
+                    await eventually(partial(self._took_over, before), lambda: str(fault))
+                self.marks.append((before, await self._mark()))
         finally:
             for process in frozen:
                 process.resume()
         return time.monotonic()
+
+    async def _took_over(self, before: Mark) -> bool:
+        return (await self._mark()).feed[0] > before.feed[0]
 
     async def _one_of(self, victim: str) -> int:
         if self.copies is None:

@@ -90,10 +90,15 @@ class Copies:
     def choose(self, name: str, random: Random) -> int:
         """The process that works: of publishers the one that is ready, since it leads. Of
         schedulers both work, each on its partitions: one by chance."""
-        cards = [self._card(where, name) for where in (self.plane.data_dir, self.directory)]
-        ready = [card.pid for card in cards if card is not None and _ready(card)]
-        pids = [self._first(name), self._running[name].pid]
-        return random.choice(ready or pids)
+        ready: list[int] = []
+
+        def one_is() -> bool:
+            cards = [self._card(where, name) for where in (self.plane.data_dir, self.directory)]
+            ready[:] = [card.pid for card in cards if card is not None and _ready(card)]
+            return bool(ready)
+
+        until(one_is, lambda: f"no {name} is ready", every_s=0.5)
+        return random.choice(ready)
 
     def _first(self, name: str) -> int:
         record = read_record(self.plane.data_dir)
@@ -164,7 +169,7 @@ async def _ends(bootstrap: str, topic: str) -> dict[int, int]:
         await consumer.stop()
 
 
-async def check_late_rows(found: Findings, url: str, marks: Sequence[Mark]) -> None:
+async def check_late_rows(found: Findings, url: str, marks: Sequence[tuple[Mark, Mark]]) -> None:
     """Rounds: epochs of a stream rise, and no round behind a mark has an epoch before that of the
     mark. Positions of the feed: each once. Cursors of the publisher never go back."""
     connection = await asyncpg.connect(url)
@@ -192,9 +197,8 @@ async def check_late_rows(found: Findings, url: str, marks: Sequence[Mark]) -> N
             found.figures["rounds that began an epoch"] += 1
         highest[name] = max(epoch, highest.get(name, 0))
         by_stream.setdefault(name, []).append((number, epoch))
-    before: Mark | None = None
-    for mark in marks:
-        found.figures["marks"] += 1
+    for before, mark in marks:
+        found.figures["freezes with a mark"] += 1
         for name, (epoch, number) in mark.heads.items():
             for later, under in by_stream.get(name, ()):
                 if later > number and under < epoch:
@@ -202,13 +206,10 @@ async def check_late_rows(found: Findings, url: str, marks: Sequence[Mark]) -> N
         for key, seq in mark.cursors.items():
             if cursors.get(key, 0) < seq:
                 found.wrong(f"late write: cursor of {key[0]} went back from {seq}")
-        if before is not None:
-            found.figures["marks with another publisher"] += mark.feed[0] > before.feed[0]
-            found.figures["marks with another owner of a stream"] += any(
-                epoch > before.heads.get(name, (epoch, 0))[0]
-                for name, (epoch, _) in mark.heads.items()
-            )
-        before = mark
+        found.figures["publishers that were replaced"] += mark.feed[0] > before.feed[0]
+        found.figures["schedulers that were replaced"] += any(
+            epoch > before.heads.get(name, (epoch, 0))[0] for name, (epoch, _) in mark.heads.items()
+        )
     position = 1
     seqs: dict[int, int] = {}
     for first, stream, first_seq, count in feed:
@@ -222,14 +223,14 @@ async def check_late_records(
     bootstrap: str,
     topic: str,
     facts: str,
-    marks: Sequence[Mark],
+    marks: Sequence[tuple[Mark, Mark]],
     accepted: Sequence[Accepted],
 ) -> None:
     """On `topic` no record behind a mark is one from before it. On `facts` the last record under
     each key is the last that was accepted of it, as a compacted topic ends."""
     first: dict[str, int] = {}
     async for record in raw_records(bootstrap, topic):
-        ends = [end for mark in marks if (end := mark.ends.get(record.partition, 0))]
+        ends = [end for _, mark in marks if (end := mark.ends.get(record.partition, 0))]
         id = json.loads(record.value)["id"]
         if id in first and any(first[id] < end <= record.offset for end in ends):
             found.wrong(f"late write: {id} was sent again at {topic}/{record.partition}")
