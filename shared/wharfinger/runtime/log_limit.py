@@ -5,6 +5,9 @@ Each kind of line has a token bucket: `AT_ONCE` lines may come together, and aft
 `EVERY_S`. The next line that passes says in `left_out` how many did not. A kind is the name of a
 log event, or the place in the source of another library where it was logged, so there are not more
 kinds than places in the code. What is logged as information is not limited.
+
+The limit is here and not at each loop that tries again, because most of the lines come from the
+Kafka client, whose pauses between attempts are short on purpose.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from dataclasses import dataclass
 
 import structlog
 
-AT_ONCE = 5
+AT_ONCE = 3
 EVERY_S = 10.0
 LIMITED = frozenset({"warning", "error", "critical"})
 LEFT_OUT = "left_out"
