@@ -207,12 +207,15 @@ async def persistently(
 @dataclass(slots=True)
 class Campaign:
     """One run. `recovered`: fault -> seconds until a new binding was decided and published.
-    `rate`: events a second during an outage."""
+    `rate`: events a second during an outage. `minutes`: no fault begins later; 0: no bound.
+    `suffered`: how many faults there were."""
 
     plane: PlaneUnderTest
     seed: int
     load: Load
     rate: float = 5.0
+    minutes: float = 0.0
+    suffered: Counter[str] = field(default_factory=Counter)
     copies: Copies | None = None
     outages: dict[str, Outage] = field(default_factory=dict)
     watched: list[Watched] = field(default_factory=list)
@@ -233,7 +236,11 @@ class Campaign:
             await asyncio.to_thread(self.copies.start)
         self.memory = await asyncio.to_thread(self.plane.memory_mb)
         share = max(1, events // max(1, len(faults)))
+        began = time.monotonic()
         for number, fault in enumerate(faults, 1):
+            if self.minutes and time.monotonic() - began > self.minutes * 60:
+                print(f"{len(faults) - number + 1} faults are left out: the time is over")
+                return
             running = asyncio.create_task(self.load.run(self.url, share))
             await asyncio.sleep(self.load.random.random())
             if fault.kind == "outage":  # it has a load of its own, and begins at rest
@@ -241,6 +248,7 @@ class Campaign:
             took = await self._suffered(fault)
             await running
             self.recovered[str(fault)].append(took)
+            self.suffered[f"faults: {fault}"] += 1
             print(f"{number:4} of {len(faults)}: {fault}, {took:.1f} s", flush=True)
         await self.load.run(self.url, events - share * len(faults))
 
@@ -349,6 +357,7 @@ class Campaign:
                 found.wrong(line)
             await asyncio.to_thread(self.copies.stop)  # what waits to take over is not ready
         await asyncio.to_thread(settled, self.plane)
+        found.figures.update(self.suffered)
         for name, count in self.load.refused.items():
             found.figures[f"answers to the load: {name}"] = count
         history = await read_history(plain_database_url(self.url))
@@ -469,9 +478,10 @@ async def campaign(
     events: int,
     rate: float = 5.0,
     copies: bool = False,
+    minutes: float = 0.0,
 ) -> Findings:
     """What was found, printed too."""
-    one = Campaign(plane, seed, Load(Random(f"load {seed}")), rate)
+    one = Campaign(plane, seed, Load(Random(f"load {seed}")), rate, minutes)
     with ExitStack() as stack:
         for fault in faults:
             if fault.kind == "outage" and fault.victim not in one.outages:
@@ -508,6 +518,7 @@ def main() -> int:
     )
     parser.add_argument("--outage-s", type=float, default=600.0)
     parser.add_argument("--rate", type=float, default=5.0, help="events a second in an outage")
+    parser.add_argument("--minutes", type=float, default=0.0, help="no fault begins later")
     asked = parser.parse_args()
     random = Random(asked.seed)
     faults = faults_of(
@@ -523,7 +534,15 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the plane is stopped too
     try:
         with a_plane() as plane:
-            run = campaign(plane, asked.seed, faults, asked.events, asked.rate, asked.copies == 2)
+            run = campaign(
+                plane,
+                asked.seed,
+                faults,
+                asked.events,
+                asked.rate,
+                asked.copies == 2,
+                asked.minutes,
+            )
             kept = not asyncio.run(run).broken
     except NoDiskError as error:
         print(f"not run: {error}", file=sys.stderr)
