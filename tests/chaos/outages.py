@@ -276,9 +276,13 @@ def _cluster(plane: PlaneUnderTest) -> Path:
 
 
 def _server(plane: PlaneUnderTest, part: str) -> psutil.Process:
-    """Of the embedded servers: the first process of it."""
-    pid = plane.plane()["pids"]["database" if part == "postgres" else "broker"]
-    return psutil.Process(int(pid))
+    """The first process of an embedded server, or of the broker that `BrokerRefused` started."""
+    found = plane.plane()
+    pid = found["pids"].get("database" if part == "postgres" else "broker")
+    if pid is not None:
+        return psutil.Process(int(pid))
+    address = f"tcp://{found['bootstrap']}"
+    return next(one for one in psutil.Process().children() if address in one.cmdline())
 
 
 @dataclass(slots=True)
