@@ -26,7 +26,7 @@ import asyncpg
 import psutil
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from benchmarks.plane import PlaneUnderTest
-from tests.chaos.checker import Accepted, Findings, raw_records
+from tests.chaos.checker import Accepted, Findings, RawRecord, raw_records
 from tests.patience import until
 
 from wharfinger.runtime.process_status import ProcessCard, process_cards, read_record
@@ -187,22 +187,9 @@ async def check_late_rows(found: Findings, url: str, marks: Sequence[tuple[Mark,
         }
     finally:
         await connection.close()
-    highest: dict[str, int] = {}
-    by_stream: dict[str, list[tuple[int, int]]] = {}
-    for name, number, epoch in rounds:
-        found.figures["rounds"] += 1
-        if epoch < highest.get(name, 0):
-            found.wrong(f"late write: {name} round {number} under epoch {epoch}")
-        elif name in highest and epoch > highest[name]:
-            found.figures["rounds that began an epoch"] += 1
-        highest[name] = max(epoch, highest.get(name, 0))
-        by_stream.setdefault(name, []).append((number, epoch))
+    check_rounds(found, [tuple(row) for row in rounds], marks)
     for before, mark in marks:
         found.figures["freezes with a mark"] += 1
-        for name, (epoch, number) in mark.heads.items():
-            for later, under in by_stream.get(name, ()):
-                if later > number and under < epoch:
-                    found.wrong(f"late write: {name} round {later} under epoch {under} < {epoch}")
         for key, seq in mark.cursors.items():
             if cursors.get(key, 0) < seq:
                 found.wrong(f"late write: cursor of {key[0]} went back from {seq}")
@@ -210,6 +197,29 @@ async def check_late_rows(found: Findings, url: str, marks: Sequence[tuple[Mark,
         found.figures["schedulers that were replaced"] += any(
             epoch > before.heads.get(name, (epoch, 0))[0] for name, (epoch, _) in mark.heads.items()
         )
+    check_feed(found, [tuple(row) for row in feed])
+
+
+def check_rounds(
+    found: Findings, rounds: Sequence[tuple[str, int, int]], marks: Sequence[tuple[Mark, Mark]]
+) -> None:
+    """`rounds`: stream, number and epoch, in order."""
+    highest: dict[str, int] = {}
+    for name, number, epoch in rounds:
+        found.figures["rounds"] += 1
+        if epoch < highest.get(name, 0):
+            found.wrong(f"late write: {name} round {number} under epoch {epoch}")
+        elif name in highest and epoch > highest[name]:
+            found.figures["rounds that began an epoch"] += 1
+        highest[name] = max(epoch, highest.get(name, 0))
+        for _, mark in marks:
+            newest, at = mark.heads.get(name, (0, 0))
+            if number > at and epoch < newest:
+                found.wrong(f"late write: {name} round {number} under epoch {epoch} < {newest}")
+
+
+def check_feed(found: Findings, feed: Sequence[tuple[int, int, int, int]]) -> None:
+    """`feed`: first position, stream, first seq and count of each run, in order."""
     position = 1
     seqs: dict[int, int] = {}
     for first, stream, first_seq, count in feed:
@@ -228,13 +238,7 @@ async def check_late_records(
 ) -> None:
     """On `topic` no record behind a mark is one from before it. On `facts` the last record under
     each key is the last that was accepted of it, as a compacted topic ends."""
-    first: dict[str, int] = {}
-    async for record in raw_records(bootstrap, topic):
-        ends = [end for _, mark in marks if (end := mark.ends.get(record.partition, 0))]
-        id = json.loads(record.value)["id"]
-        if id in first and any(first[id] < end <= record.offset for end in ends):
-            found.wrong(f"late write: {id} was sent again at {topic}/{record.partition}")
-        first.setdefault(id, record.offset)
+    check_repeated(found, [record async for record in raw_records(bootstrap, topic)], marks)
     ours = {str(event.id): event.binding for event in accepted}
     newest = {event.binding: str(event.id) for event in accepted}
     last: dict[str, str] = {}
@@ -246,6 +250,19 @@ async def check_late_records(
         found.figures["last facts"] += 1
         if last.get(binding) != id:
             found.wrong(f"{binding}: {facts} ends with {last.get(binding)}, accepted last is {id}")
+
+
+def check_repeated(
+    found: Findings, records: Sequence[RawRecord], marks: Sequence[tuple[Mark, Mark]]
+) -> None:
+    """No record behind a mark has the id of one before it."""
+    first: dict[str, int] = {}
+    for record in records:
+        ends = [end for _, mark in marks if (end := mark.ends.get(record.partition, 0))]
+        id = _id(record.value)
+        if id in first and any(first[id] < end <= record.offset for end in ends):
+            found.wrong(f"late write: {id} was sent again in partition {record.partition}")
+        first.setdefault(id, record.offset)
 
 
 def _id(value: bytes) -> str:
