@@ -55,20 +55,30 @@ class Copies:
                 copies.stop()
 
     def start(self) -> None:
-        """They are there when each has its card."""
-        for name in COPIED:
-            environment = psutil.Process(self._first(name)).environ()
-            environment["WHARFINGER_DATA_DIR"] = str(self.directory)
-            with (self.directory / f"{name}.log").open("ab") as log:
-                self._running[name] = subprocess.Popen(
-                    [sys.executable, "-m", f"wharfinger_{name}"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    start_new_session=True,
-                )
-        until(lambda: all(self._card(self.directory, name) for name in COPIED), self._ends_of_logs)
+        """They are there when each has its card. One that ends before is started again, as a
+        process manager does."""
+
+        def there() -> bool:
+            for name in COPIED:
+                child = self._running.get(name)
+                if child is None or child.poll() is not None:
+                    self._running[name] = self._begun(name)
+            return all(self._card(self.directory, name) for name in COPIED)
+
+        until(there, self._ends_of_logs, every_s=0.5)
+
+    def _begun(self, name: str) -> subprocess.Popen[bytes]:
+        environment = psutil.Process(self._first(name)).environ()
+        environment["WHARFINGER_DATA_DIR"] = str(self.directory)
+        with (self.directory / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", f"wharfinger_{name}"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
 
     def stop(self) -> None:
         for child in self._running.values():
