@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ import psutil
 
 @dataclass(frozen=True, slots=True)
 class PlaneUnderTest:
-    """`data_dir` is where it lives; every command is a process of its own."""
+    """`data_dir` is where it lives; every command is a process of its own. `environment`: what its
+    commands have beside ours."""
 
     data_dir: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def command(self, *arguments: str, timeout_s: float = 600.0) -> str:
         """Standard output of `wharfinger ...`. RuntimeError with its last line of complaint when it
@@ -33,6 +36,7 @@ class PlaneUnderTest:
             text=True,
             timeout=timeout_s,
             check=False,
+            env={**os.environ, **self.environment},
         )
         if done.returncode not in (0, 1):
             complaint = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -103,6 +107,15 @@ def _part(name: str, words: str) -> str:
     if "wharfinger_cli.one" in words or "wharfinger_" in words.replace("wharfinger_cli", ""):
         return "services"
     return "supervisor"
+
+
+def service_of(part: str, process: psutil.Process) -> str:
+    """Each service by its own name, and each other part."""
+    service = _SERVICE.search(" ".join(process.cmdline())) if part == "services" else None
+    return service.group(1) if service else part
+
+
+_SERVICE = re.compile(r"\bwharfinger_(?!cli\b)(\w+)")
 
 
 @contextmanager

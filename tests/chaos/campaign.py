@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -37,6 +38,16 @@ from tests.chaos.checker import (
     check_places,
     check_topic,
     read_history,
+)
+from tests.chaos.copies import COPIED, Copies, Mark, check_late_records, check_late_rows, mark_of
+from tests.chaos.outages import (
+    OUTAGES,
+    NoDiskError,
+    Outage,
+    Watched,
+    memory_mib,
+    outage_of,
+    watched,
 )
 from tests.patience import PATIENCE_S, eventually
 from tests.planes import kill, settled
@@ -61,6 +72,7 @@ TURN_MAX = 120
 """Events that are accepted at once at most."""
 RECORDS = 200
 """Hostile records of one fault."""
+AGAIN_S_MAX = 2.0
 COMMAND_S = 3600.0
 """A long history is replayed for minutes."""
 
@@ -68,8 +80,9 @@ T = TypeVar("T")
 
 
 class Fault(NamedTuple):
-    """`victim`: a service, a backend, or the topic that hostile records come to. `seconds`: how
-    long a process is frozen."""
+    """`victim`: a service, a backend, an outage, or the topic that hostile records come to. Several
+    services at once: with `+` between them. `seconds`: how long processes are frozen or a backend
+    is away."""
 
     kind: str
     victim: str
@@ -81,9 +94,12 @@ class Fault(NamedTuple):
 
 @dataclass(slots=True)
 class Load:
-    """Events of bindings by a seed. `accepted`: all that were answered, in order."""
+    """Events of bindings by a seed. `accepted`: all that were answered, in order. `patience_s`: how
+    long a turn is repeated. `refused`: how often the ledger did not take one, by the error."""
 
     random: Random
+    patience_s: float = PATIENCE_S
+    refused: Counter[str] = field(default_factory=Counter)
     accepted: list[Accepted] = field(default_factory=list)
     _held: dict[str, tuple[str, int]] = field(default_factory=dict)
     _made: int = 0
@@ -94,8 +110,7 @@ class Load:
         done = 0
         while done < count:
             turn = [self._next() for _ in range(self.random.randint(1, TURN_MAX))][: count - done]
-            await persistently(lambda turn=turn: self._submit(url, turn))  # type: ignore[misc]
-            self.accepted += [event for event, _ in turn]
+            await self._accept(url, turn)
             done += len(turn)
             await asyncio.sleep(self.random.random() * 0.3)
 
@@ -103,10 +118,10 @@ class Load:
         """Accept `rate` events a second, each second a turn."""
         began, done = time.monotonic(), 0
         while (passed := time.monotonic() - began) < seconds:
-            turn = [self._next() for _ in range(int(rate * passed) - done)]
+            due = int(rate * passed) - done
+            turn = [self._next() for _ in range(min(due, max(TURN_MAX, int(rate))))]
             if turn:
-                await persistently(lambda turn=turn: self._submit(url, turn))  # type: ignore[misc]
-                self.accepted += [event for event, _ in turn]
+                await self._accept(url, turn)
                 done += len(turn)
             await asyncio.sleep(max(0.05, 1 - (time.monotonic() - began) % 1))
 
@@ -114,9 +129,12 @@ class Load:
         """A binding of its own, accepted."""
         self._made += 1
         event, submission = self._request(f"lab/probe-{self._made}", f"uid-{self._made}", 1)
-        await persistently(lambda: self._submit(url, [(event, submission)]))
-        self.accepted.append(event)
+        await self._accept(url, [(event, submission)])
         return event
+
+    async def _accept(self, url: str, turn: Sequence[tuple[Accepted, Submission]]) -> None:
+        await persistently(lambda: self._submit(url, turn), self.patience_s, self.refused)
+        self.accepted += [event for event, _ in turn]
 
     async def _submit(self, url: str, turn: Sequence[tuple[Accepted, Submission]]) -> None:
         ledger = await Ledger.open(url, "chaos-load")
@@ -166,25 +184,42 @@ class Load:
         return event, Submission(told, BINDINGS.name, name, name)
 
 
-async def persistently(call: Callable[[], Awaitable[T]]) -> T:
-    """Its result, repeated while the database is away. The last error when patience ends."""
-    end = time.monotonic() + PATIENCE_S
+async def persistently(
+    call: Callable[[], Awaitable[T]],
+    patience_s: float = PATIENCE_S,
+    errors: Counter[str] | None = None,
+) -> T:
+    """Its result, repeated while the database is away. The last error when patience ends. `errors`
+    counts the others."""
+    end, pause_s = time.monotonic() + patience_s, 0.1
     while True:
         try:
             return await call()
-        except (LedgerError, OSError, *DATABASE_ERRORS):
+        except (LedgerError, OSError, *DATABASE_ERRORS) as error:
+            if errors is not None:
+                errors[f"{type(error).__name__}: {str(error)[:80]}"] += 1
             if time.monotonic() > end:
                 raise
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AGAIN_S_MAX)
 
 
 @dataclass(slots=True)
 class Campaign:
-    """One run. `recovered`: fault -> seconds until a new binding was decided and published."""
+    """One run. `recovered`: fault -> seconds until a new binding was decided and published.
+    `rate`: events a second during an outage. `minutes`: no fault begins later; 0: no bound.
+    `suffered`: how many faults there were."""
 
     plane: PlaneUnderTest
     seed: int
     load: Load
+    rate: float = 5.0
+    minutes: float = 0.0
+    suffered: Counter[str] = field(default_factory=Counter)
+    copies: Copies | None = None
+    outages: dict[str, Outage] = field(default_factory=dict)
+    watched: list[Watched] = field(default_factory=list)
+    marks: list[tuple[Mark, Mark]] = field(default_factory=list)
     recovered: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     memory: dict[str, float] = field(default_factory=dict)
     poisoned: int = 0
@@ -197,14 +232,23 @@ class Campaign:
         await asyncio.to_thread(self.plane.up, "--processes", "each")
         fleet = ("--clusters", "6", "--nodes", "90", "--bindings", "1", "--seed", str(self.seed))
         await asyncio.to_thread(self.plane.command, "generate", "fleet", *fleet, "--apply")
+        if self.copies is not None:
+            await asyncio.to_thread(self.copies.start)
         self.memory = await asyncio.to_thread(self.plane.memory_mb)
         share = max(1, events // max(1, len(faults)))
+        began = time.monotonic()
         for number, fault in enumerate(faults, 1):
+            if self.minutes and time.monotonic() - began > self.minutes * 60:
+                print(f"{len(faults) - number + 1} faults are left out: the time is over")
+                return
             running = asyncio.create_task(self.load.run(self.url, share))
             await asyncio.sleep(self.load.random.random())
+            if fault.kind == "outage":  # it has a load of its own, and begins at rest
+                await running
             took = await self._suffered(fault)
             await running
             self.recovered[str(fault)].append(took)
+            self.suffered[f"faults: {fault}"] += 1
             print(f"{number:4} of {len(faults)}: {fault}, {took:.1f} s", flush=True)
         await self.load.run(self.url, events - share * len(faults))
 
@@ -214,11 +258,9 @@ class Campaign:
             case "kill":
                 began = await kill_one(self.plane, fault.victim)
             case "freeze":
-                frozen = psutil.Process(await pid_of(self.plane, fault.victim))
-                frozen.suspend()
-                await asyncio.sleep(fault.seconds)
-                frozen.resume()
-                began = time.monotonic()
+                began = await self._freeze(fault)
+            case "outage":
+                began = await self._outage(fault)
             case "poison":
                 began = time.monotonic()
                 await self._poison(fault.victim)
@@ -226,7 +268,63 @@ class Campaign:
                 raise ValueError(f"unknown fault {other!r}")
         probe = await self.load.probe(self.url)
         await persistently(lambda: self._until_published(probe))
-        return time.monotonic() - began
+        took = time.monotonic() - began
+        if fault.kind == "outage":
+            await asyncio.to_thread(settled, self.plane)
+            self.watched[-1].after = await asyncio.to_thread(memory_mib, self.plane)
+            for line in self.watched[-1].report():
+                print(line, flush=True)
+        return took
+
+    async def _freeze(self, fault: Fault) -> float:
+        """When it ended. What the successors had done by then is marked first: what the frozen
+        processes write from there on is late. A frozen publisher goes on only when another one has
+        taken over."""
+        victims = fault.victim.split("+")
+        frozen = [psutil.Process(await self._one_of(victim)) for victim in victims]
+        before = await self._mark() if self.copies is not None else None
+        for process in frozen:
+            process.suspend()
+        try:
+            await asyncio.sleep(fault.seconds)
+            if before is not None:
+                if "publisher" in victims:
+                    await eventually(partial(self._took_over, before), lambda: str(fault))
+                self.marks.append((before, await self._mark()))
+        finally:
+            for process in frozen:
+                process.resume()
+        return time.monotonic()
+
+    async def _took_over(self, before: Mark) -> bool:
+        return (await self._mark()).feed[0] > before.feed[0]
+
+    async def _one_of(self, victim: str) -> int:
+        if self.copies is None:
+            return await pid_of(self.plane, victim)
+        return await asyncio.to_thread(self.copies.choose, victim, self.load.random)
+
+    async def _mark(self) -> Mark:
+        return await mark_of(
+            plain_database_url(self.url), self.plane.plane()["bootstrap"], DECISIONS.name
+        )
+
+    async def _outage(self, fault: Fault) -> float:
+        """When it ended."""
+        await asyncio.to_thread(settled, self.plane)
+        self.load.patience_s = PATIENCE_S + fault.seconds
+        before = len(self.load.accepted)
+        loading = asyncio.create_task(self.load.steadily(self.url, self.rate, fault.seconds))
+        try:
+            found = await watched(
+                self.plane, self.outages[fault.victim], fault.victim, fault.seconds
+            )
+            found.accepted = len(self.load.accepted) - before
+            ended = time.monotonic()
+        finally:
+            await loading
+        self.watched.append(found)
+        return ended
 
     async def _until_published(self, probe: Accepted) -> None:
         connection = await asyncpg.connect(plain_database_url(self.url))
@@ -253,12 +351,27 @@ class Campaign:
 
     async def check(self) -> Findings:
         """After everything has come to rest."""
-        await asyncio.to_thread(settled, self.plane)
         found = Findings()
+        if self.copies is not None:
+            for line in self.copies.ended():
+                found.wrong(line)
+            await asyncio.to_thread(self.copies.stop)  # what waits to take over is not ready
+        await asyncio.to_thread(settled, self.plane)
+        found.figures.update(self.suffered)
+        for name, count in self.load.refused.items():
+            found.figures[f"answers to the load: {name}"] = count
         history = await read_history(plain_database_url(self.url))
         check_effects(found, history, self.load.accepted)
         check_places(found, history)
-        await check_topic(found, history, self.plane.plane()["bootstrap"], DECISIONS.name)
+        bootstrap = self.plane.plane()["bootstrap"]
+        await check_topic(found, history, bootstrap, DECISIONS.name)
+        await check_late_rows(found, plain_database_url(self.url), self.marks)
+        await check_late_records(
+            found, bootstrap, DECISIONS.name, BINDINGS.name, self.marks, self.load.accepted
+        )
+        for one in self.watched:
+            for line in one.broken():
+                found.wrong(line)
         verified = await asyncio.to_thread(
             partial(self.plane.json, "audit", "verify", timeout_s=COMMAND_S)
         )
@@ -332,26 +445,53 @@ def _is(victim: str, part: str, process: psutil.Process) -> bool:
 
 
 def faults_of(
-    random: Random, kills: int, backend_kills: int, freezes: int, freeze_s: float, poison: int
+    random: Random,
+    kills: int = 0,
+    backend_kills: int = 0,
+    freezes: int = 0,
+    freeze_s: float = 20.0,
+    poison: int = 0,
+    together: bool = False,
 ) -> list[Fault]:
     """In random order: `kills` of each service, `backend_kills` of each backend, `freezes` of
-    scheduler and publisher in turns, and so many times hostile records."""
+    scheduler and publisher in turns (`together`: of both at the same time, which are two), and so
+    many times hostile records."""
     found = [Fault("kill", victim) for victim in SERVICES for _ in range(kills)]
     found += [Fault("kill", victim) for victim in BACKENDS for _ in range(backend_kills)]
-    found += [Fault("freeze", ("scheduler", "publisher")[n % 2], freeze_s) for n in range(freezes)]
+    if together:
+        found += [Fault("freeze", "+".join(COPIED), freeze_s) for _ in range((freezes + 1) // 2)]
+    else:
+        found += [Fault("freeze", COPIED[n % 2], freeze_s) for n in range(freezes)]
     found += [Fault("poison", BINDINGS.name) for _ in range(poison)]
     random.shuffle(found)
     return found
 
 
+def outages_of(victims: Sequence[str], seconds: float) -> list[Fault]:
+    return [Fault("outage", victim, seconds) for victim in victims]
+
+
 async def campaign(
-    plane: PlaneUnderTest, seed: int, faults: Sequence[Fault], events: int
+    plane: PlaneUnderTest,
+    seed: int,
+    faults: Sequence[Fault],
+    events: int,
+    rate: float = 5.0,
+    copies: bool = False,
+    minutes: float = 0.0,
 ) -> Findings:
     """What was found, printed too."""
-    one = Campaign(plane, seed, Load(Random(f"load {seed}")))
-    await one.run(faults, events)
-    found = await one.check()
-    await one.report()
+    one = Campaign(plane, seed, Load(Random(f"load {seed}")), rate, minutes)
+    with ExitStack() as stack:
+        for fault in faults:
+            if fault.kind == "outage" and fault.victim not in one.outages:
+                one.outages[fault.victim] = outage = outage_of(fault.victim)
+                one.plane = stack.enter_context(outage.prepared(one.plane))
+        if copies:
+            one.copies = stack.enter_context(Copies.of(one.plane))
+        await one.run(faults, events)
+        found = await one.check()
+        await one.report()
     print(dict(sorted(found.figures.items())))
     for line in found.broken:
         print(f"broken: {line}")
@@ -366,18 +506,47 @@ def main() -> int:
     parser.add_argument("--backend-kills", type=int, default=2, help="of broker and database")
     parser.add_argument("--freezes", type=int, default=2)
     parser.add_argument("--freeze-s", type=float, default=20.0)
+    parser.add_argument(
+        "--together", action="store_true", help="freeze scheduler and publisher at the same time"
+    )
+    parser.add_argument(
+        "--copies", type=int, choices=(1, 2), default=1, help="of scheduler and publisher"
+    )
     parser.add_argument("--poison", type=int, default=2, help=f"times {RECORDS} hostile records")
+    parser.add_argument(
+        "--outage", action="append", choices=OUTAGES, default=[], help="may be given several times"
+    )
+    parser.add_argument("--outage-s", type=float, default=600.0)
+    parser.add_argument("--rate", type=float, default=5.0, help="events a second in an outage")
+    parser.add_argument("--minutes", type=float, default=0.0, help="no fault begins later")
     asked = parser.parse_args()
+    random = Random(asked.seed)
     faults = faults_of(
-        Random(asked.seed),
+        random,
         asked.kills,
         asked.backend_kills,
         asked.freezes,
         asked.freeze_s,
         asked.poison,
+        asked.together,
     )
-    with a_plane() as plane:
-        kept = not asyncio.run(campaign(plane, asked.seed, faults, asked.events)).broken
+    faults += outages_of(asked.outage, asked.outage_s)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the plane is stopped too
+    try:
+        with a_plane() as plane:
+            run = campaign(
+                plane,
+                asked.seed,
+                faults,
+                asked.events,
+                asked.rate,
+                asked.copies == 2,
+                asked.minutes,
+            )
+            kept = not asyncio.run(run).broken
+    except NoDiskError as error:
+        print(f"not run: {error}", file=sys.stderr)
+        return 2
     print(f"seed {asked.seed}: {'kept' if kept else 'BROKEN'}")
     return 0 if kept else 1
 

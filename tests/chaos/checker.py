@@ -218,7 +218,7 @@ async def check_topic(found: Findings, history: History, bootstrap: str, topic: 
     expected = {str(one.id): one for one in history.decisions}
     seen: dict[str, bytes] = {}  # id -> hash of the record
     last: dict[tuple[int, str], int] = {}
-    async for partition, value in _records(bootstrap, topic):
+    async for partition, _, value in raw_records(bootstrap, topic):
         event = json.loads(value)
         id = event["id"]
         found.figures["records"] += 1
@@ -242,8 +242,14 @@ async def check_topic(found: Findings, history: History, bootstrap: str, topic: 
         found.wrong(f"{expected[id].stream}: decision {expected[id].seq} is not on the topic")
 
 
-async def _records(bootstrap: str, topic: str) -> AsyncIterator[tuple[int, bytes]]:
-    """Partition and value of every record. Read until nothing has come for `QUIET` polls of a
+class RawRecord(NamedTuple):
+    partition: int
+    offset: int
+    value: bytes
+
+
+async def raw_records(bootstrap: str, topic: str) -> AsyncIterator[RawRecord]:
+    """Every record with a value. Read until nothing has come for `QUIET` polls of a
     second: the ends that a broker in memory names are not always the ends."""
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
     await consumer.start()
@@ -261,6 +267,6 @@ async def _records(bootstrap: str, topic: str) -> AsyncIterator[tuple[int, bytes
             for batch in batches.values():
                 for record in batch:
                     if record.value is not None:
-                        yield record.partition, record.value
+                        yield RawRecord(record.partition, record.offset, record.value)
     finally:
         await consumer.stop()

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import signal
 import statistics
 import sys
@@ -26,9 +25,8 @@ from dataclasses import dataclass
 from random import Random
 
 import asyncpg
-import psutil
 from benchmarks.idle import processor_seconds
-from benchmarks.plane import PlaneUnderTest, a_plane
+from benchmarks.plane import PlaneUnderTest, a_plane, service_of
 from tests.chaos.campaign import Campaign, Load
 
 from wharfinger.runtime.backends import plain_database_url
@@ -68,15 +66,6 @@ def growth(readings: Sequence[Reading], part: str) -> float:
     late = [reading for reading in readings if reading.minute >= first]
     minutes = [reading.minute for reading in late]
     return statistics.linear_regression(minutes, [r.memory.get(part, 0.0) for r in late]).slope
-
-
-def service_of(part: str, process: psutil.Process) -> str:
-    """Each service by its own name, and each other part."""
-    service = _SERVICE.search(" ".join(process.cmdline())) if part == "services" else None
-    return service.group(1) if service else part
-
-
-_SERVICE = re.compile(r"\bwharfinger_(?!cli\b)(\w+)")
 
 
 async def read(plane: PlaneUnderTest, minute: float, events: int) -> Reading:

@@ -21,6 +21,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from wharfinger.domain.text import one_line
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.send_signals import SendSignals
 from wharfinger.runtime.topics import partition_counts
@@ -176,7 +177,7 @@ class BroadcastConsumer:
             ends = await ends_of(self._consumer, partitions)
         except (KafkaError, OSError) as error:
             await self.stop()
-            why = " ".join(str(error).split())
+            why = one_line(error)
             raise BackendError(
                 f"broker {self._backend.bootstrap}: {', '.join(self._topics)}: {why}"
             ) from error

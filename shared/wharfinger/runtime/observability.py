@@ -2,7 +2,8 @@
 services.
 
 A log line is an event name with keys, never a formatted sentence. Lines that other libraries log
-through the standard library take the same form, from WARNING up. Logs go to standard error, so that
+through the standard library take the same form, from WARNING up. Warnings and errors that repeat
+are limited (`log_limit`). Logs go to standard error, so that
 standard output is the command's alone. No stream is ever redirected. Each metric is registered once
 and has a `service` label, because several services share a process.
 """
@@ -20,6 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from structlog.typing import Processor
 
 from wharfinger.domain.text import escaped
+from wharfinger.runtime.log_limit import LEFT_OUT, LogLimit
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "console"]
@@ -43,8 +45,9 @@ def configure_logging(level: LogLevel, log_format: LogFormat, stream: TextIO | N
         structlog.processors.StackInfoRenderer(),
     ]
     rendering = _rendering(log_format, colors=target.isatty())
+    limit = LogLimit()
     structlog.configure(
-        processors=[*shared, *rendering],
+        processors=[*shared[:2], limit.processor, *shared[2:], *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=structlog.WriteLoggerFactory(file=target),
         cache_logger_on_first_use=False,  # module-level loggers follow a later configuration
@@ -56,6 +59,7 @@ def configure_logging(level: LogLevel, log_format: LogFormat, stream: TextIO | N
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
         )
     )
+    handler.addFilter(limit.filter)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(max(threshold, logging.WARNING))
@@ -91,10 +95,13 @@ def _printable(
 def _name_logger(
     _logger: logging.Logger, _method: str, event: MutableMapping[str, object]
 ) -> MutableMapping[str, object]:
-    """Whose line it is: a library's message means little without it."""
+    """Whose line it is: a library's message means little without it. And how many like it were left
+    out."""
     record = event.get("_record")
     if isinstance(record, logging.LogRecord):
         event["logger"] = record.name
+        if left_out := getattr(record, LEFT_OUT, 0):
+            event[LEFT_OUT] = left_out
     return event
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 from aiokafka.errors import KafkaError
 
+from wharfinger.domain.text import one_line
 from wharfinger.events.ledger import StreamPublished
 from wharfinger.events.ledger_types import LEDGER_TYPES
 from wharfinger.events.message_codec import MessageCodec, UndecodableError
@@ -46,9 +47,7 @@ async def read_timeline(backend: Backend, wire: Callable[[str], str]) -> Timelin
         if topic not in await partition_counts(backend):
             return {}
     except (KafkaError, OSError) as error:
-        raise BackendError(
-            f"broker {backend.bootstrap}: {topic}: {' '.join(str(error).split())}"
-        ) from error
+        raise BackendError(f"broker {backend.bootstrap}: {topic}: {one_line(error)}") from error
     found: dict[str, StreamPublished] = {}
 
     async def read() -> None:

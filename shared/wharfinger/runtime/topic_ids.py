@@ -30,6 +30,7 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
+from wharfinger.domain.text import one_line
 from wharfinger.runtime.backends import Backend, BackendError
 
 TIMEOUT_MS = 30_000
@@ -132,9 +133,7 @@ async def topic_ids(backend: Backend) -> dict[str, UUID] | None:
     except (IncompatibleBrokerVersion, NotImplementedError):
         return None
     except (KafkaError, OSError) as error:
-        raise BackendError(
-            f"broker {backend.bootstrap}: topics: {' '.join(str(error).split())}"
-        ) from error
+        raise BackendError(f"broker {backend.bootstrap}: topics: {one_line(error)}") from error
     finally:
         await admin.close()
     topics = [topic for topic in answer.to_object()["topics"] if topic["error_code"] == 0]

@@ -23,6 +23,7 @@ from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 from aiokafka.partitioner import murmur2
 
 from wharfinger.domain.binding import range_key
+from wharfinger.domain.text import one_line
 from wharfinger.events.streams import BATCH_BYTES_MAX, RECORD_BYTES_MAX, TOPICS
 from wharfinger.runtime.backends import Backend, BackendError
 
@@ -94,9 +95,7 @@ async def ensure_topics(
         created = await _create(admin, missing)
         counts = await _counts_with(admin, created) if missing else existing
     except (KafkaError, OSError) as error:
-        raise BackendError(
-            f"broker {backend.bootstrap}: topics: {' '.join(str(error).split())}"
-        ) from error
+        raise BackendError(f"broker {backend.bootstrap}: topics: {one_line(error)}") from error
     finally:
         await admin.close()
     _check_counts(wanted, counts)
@@ -127,9 +126,7 @@ async def check_topics(backend: Backend, specs: Sequence[TopicSpec], prefix: str
         _check_counts(wanted, await partition_counts(backend))
         takes = await configured(backend, wanted, MESSAGE_BYTES)
     except (KafkaError, OSError) as error:
-        raise BackendError(
-            f"broker {backend.bootstrap}: topics: {' '.join(str(error).split())}"
-        ) from error
+        raise BackendError(f"broker {backend.bootstrap}: topics: {one_line(error)}") from error
     small = [
         f"{name} has {MESSAGE_BYTES} {takes[name]}, at least {BATCH_BYTES_MAX} expected"
         for name in wanted
