@@ -159,6 +159,12 @@ sim: setup ## The whole plane on a simulated clock, log and ledger that fail: 1,
 chaos: setup ## A plane of real processes under load and seeded faults, checked by SQL and the raw topic (SEED=7 ARGS="--events 5000 --kills 2")
 	@$(BIN)/python -m tests.chaos.campaign $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+RECORDS := 100000
+
+.PHONY: poison
+poison: setup ## Hostile records on every topic of a plane of real processes: exits, memory, dead letters, rate (RECORDS=2000 SEED=7)
+	@$(BIN)/python -m tests.chaos.poisoning --records $(RECORDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 MINUTES := 30
 
 .PHONY: endurance

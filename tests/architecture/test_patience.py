@@ -31,6 +31,8 @@ ALLOWED = {
         "chaos/endurance.py",
         "monotonic",
     ): "how long the load goes on; what grows in that time is printed",
+    ("chaos/outages.py", "monotonic"): "how long a backend is away, and log lines in that time",
+    ("chaos/poisoning.py", "monotonic"): "two turns of the same load are compared as a ratio",
     ("chaos/endurance.py", "timeout"): "how often it looks while the load goes on",
     ("kube/test_cut_connections.py", "monotonic"): "how long connections are cut",
     ("kube/test_facts.py", "monotonic"): "how long the first facts take is printed only",

@@ -114,6 +114,12 @@ class Load:
             done += len(turn)
             await asyncio.sleep(self.random.random() * 0.3)
 
+    async def at_once(self, url: str, count: int) -> None:
+        """Accept so many events in one turn."""
+        turn = [self._next() for _ in range(count)]
+        await persistently(lambda: self._submit(url, turn))
+        self.accepted += [event for event, _ in turn]
+
     async def steadily(self, url: str, rate: float, seconds: float) -> None:
         """Accept `rate` events a second, each second a turn."""
         began, done = time.monotonic(), 0
@@ -267,7 +273,7 @@ class Campaign:
             case other:
                 raise ValueError(f"unknown fault {other!r}")
         probe = await self.load.probe(self.url)
-        await persistently(lambda: self._until_published(probe))
+        await persistently(lambda: self.until_published(probe))
         took = time.monotonic() - began
         if fault.kind == "outage":
             await asyncio.to_thread(settled, self.plane)
@@ -326,7 +332,7 @@ class Campaign:
         self.watched.append(found)
         return ended
 
-    async def _until_published(self, probe: Accepted) -> None:
+    async def until_published(self, probe: Accepted) -> None:
         connection = await asyncpg.connect(plain_database_url(self.url))
         try:
             await eventually(
