@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from aiokafka import AIOKafkaProducer
-from benchmarks.plane import PlaneUnderTest, a_plane
+from benchmarks.plane import PlaneUnderTest, a_plane, service_of
 from tests.chaos.campaign import Campaign, Load, persistently
-from tests.chaos.endurance import BACKENDS, service_of
+from tests.chaos.endurance import BACKENDS
 from tests.patience import eventually
 from tests.planes import settled
 from tests.poison import hostile_record
