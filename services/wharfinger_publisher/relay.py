@@ -14,8 +14,9 @@ back, and it is tried again from time to time; once the broker takes it, everyth
 sent in order.
 
 After the broker lost everything (a new incarnation) the topics are refilled: compacted ones with
-the latest fact under each key, which the ledger keeps at hand, the others with what is younger than
-their retention. Neither costs more when the history is longer.
+the latest fact under each key, which the ledger keeps at hand, and with every row from the first
+request on that no stage has taken in; the others with what is younger than their retention. None
+of it costs more when the history is longer.
 """
 
 # mypy: allow-untyped-calls
@@ -63,6 +64,10 @@ from wharfinger.runtime.sending import (
 )
 from wharfinger.runtime.timeline import Timeline
 from wharfinger_publisher.records import RecordMaker
+
+REQUESTS = "io.wharfinger.binding."
+"""Begins the types of events that a stage has to take in one by one; of other facts the latest of a
+key is enough."""
 
 log = structlog.get_logger()
 
@@ -215,9 +220,15 @@ class Relay:
     async def _begin_anew(self) -> None:
         """Send the latest facts, and set the cursors to where the retention of the longest kept
         topic begins. The cursors are saved only after all facts are sent: a publisher that fails
-        before that starts the refill from the beginning."""
-        self._refill_through = {h.stream: h.seq for h in await self._ledger.heads()}
-        await self._send_facts(self._refill_through.get(INTAKE, 0))
+        before that starts the refill from the beginning.
+
+        From the first request on that no stage has taken in, every row comes in its turn: the
+        broker may have lost requests that others follow under the same key."""
+        through = {h.stream: h.seq for h in await self._ledger.heads()}
+        if INTAKE in through:
+            through[INTAKE] = await self._ledger.read_through(through[INTAKE], REQUESTS)
+        self._refill_through = through
+        await self._send_facts(through.get(INTAKE, 0))
         self._cursors = await self._ledger.seqs_before(self._clock() - KEPT_LONGEST_MS * 1000)
         self._unsaved.update(self._cursors)
         await self._save()

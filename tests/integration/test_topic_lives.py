@@ -197,6 +197,25 @@ async def test_a_topic_that_is_gone_is_made_again_and_filled(
         await same_state(context, 10)
 
 
+async def test_unread_requests_under_one_key_are_all_taken_in_after_a_topic_was_lost(
+    backend: Backend, database_url: str, topic_prefix: str
+) -> None:
+    async with a_plane(backend, database_url, topic_prefix) as (context, _):
+        await accept(context.ledger, range(10))
+        await until(lambda: all_out(context, 10))
+    ledger = await Ledger.open(database_url, "tests-topics")
+    for number in range(10, 15):
+        event = withdrawn(number, "binding-3")
+        await ledger.accept([Submission(event, BINDINGS.name, event.subject, event.subject)])
+    await ledger.close()
+    await make_again(backend, topic_prefix, BINDINGS.name, DECISIONS.name)
+    async with a_plane(backend, database_url, topic_prefix) as (context, _):
+        await until(lambda: all_out(context, 15))
+        decided = await causes(context.ledger)
+        assert sorted(decided) == sorted(str(withdrawn(n).id) for n in range(15))
+        assert (await audit_verify(context.ledger)).ok
+
+
 async def test_an_end_before_what_was_read_ends_the_incarnation(
     backend: Backend, database_url: str, topic_prefix: str
 ) -> None:

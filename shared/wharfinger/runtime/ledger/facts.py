@@ -177,6 +177,30 @@ def _fact(record: Record) -> Fact:
     )
 
 
+# Looked for among the newest rows of the intake: behind older ones nothing waits, or so much that
+# the latest of each key has to do.
+_LOOKED_THROUGH = 50_000
+
+_FIRST_UNREAD = f"""
+select min(r.first_seq + i.ordinal) from stream s
+join round r on r.stream = s.id and r.first_seq + r.decisions > $1 and r.first_seq <= $2
+join input i on i.stream = r.stream and i.round = r.number and i.day = r.day
+join event e on e.id = i.event and e.sha256 = i.sha256 and e.day = i.day
+where s.name = '{INTAKE}' and starts_with(e.type, $3)
+and r.first_seq + i.ordinal between $1 and $2
+and not exists (select from input o where o.event = i.event and o.stream <> i.stream)
+"""
+
+
+async def read_through(database: Database, through: int, types: str) -> int:
+    """The row of the intake, `through` at most, up to which a stage has taken in every event whose
+    type begins with `types`. Events that were accepted long before are not looked for."""
+    first = max(1, through - _LOOKED_THROUGH + 1)
+    async with database.reading(patient=True) as raw:
+        found = await raw.fetchrow(_FIRST_UNREAD, first, through, types)
+    return through if found is None or found[0] is None else int(found[0]) - 1
+
+
 async def seqs_before(database: Database, at: Micros) -> dict[str, int]:
     """stream -> the last seq decided before `at`; streams that had decided nothing by then are left
     out."""

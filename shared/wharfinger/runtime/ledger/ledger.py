@@ -204,6 +204,9 @@ class Ledger:
     async def facts_at(self, at: Micros, topic: str | None = None) -> list[Fact]:
         return await facts.facts_at(self._database, at, topic)
 
+    async def read_through(self, through: int, types: str) -> int:
+        return await facts.read_through(self._database, through, types)
+
     async def seqs_before(self, at: Micros) -> dict[str, int]:
         return await facts.seqs_before(self._database, at)
 
