@@ -230,6 +230,8 @@ class Relay:
         self._refill_through = through
         await self._send_facts(through.get(INTAKE, 0))
         self._cursors = await self._ledger.seqs_before(self._clock() - KEPT_LONGEST_MS * 1000)
+        if self._cursors.get(INTAKE, 0) > through.get(INTAKE, 0):
+            self._cursors[INTAKE] = through[INTAKE]
         self._unsaved.update(self._cursors)
         await self._save()
 

@@ -12,6 +12,7 @@ from collections import Counter as Counted
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 import pytest_asyncio
@@ -268,12 +269,12 @@ async def test_what_was_told_a_year_ago_fills_an_empty_topic_and_what_was_decide
     )
     await past.ensure_streams(["fleet/0"])
     writer = Writer((await past.raise_epoch(["fleet/0"]))["fleet/0"])
-    old = writer.step([withdrawn(500)], long_ago)
+    old = writer.step([withdrawn(1), withdrawn(2), withdrawn(500)], long_ago)
     await past.commit([old], writer.events)
     await past.close()
     again = withdrawn(8)  # under the same key as the first
     await context.ledger.accept([Submission(again, BINDINGS.name, again.subject, again.subject)])
-    recent = writer.step([withdrawn(501)], wall_clock())
+    recent = writer.step([again, withdrawn(501)], wall_clock())
     await context.ledger.commit([recent], writer.events)
     async with running(PublisherService(context)):
         wanted = {str(d.id) for d in recent.decisions}
@@ -287,6 +288,29 @@ async def test_what_was_told_a_year_ago_fills_an_empty_topic_and_what_was_decide
             decode(r.value).id for r in await standing_on(context, BINDINGS) if r.value is not None
         ]
         assert sorted(facts) == sorted([withdrawn(2).id, again.id])
+
+
+async def test_what_was_told_a_year_ago_and_never_read_fills_an_empty_topic_one_by_one(
+    context: ServiceContext, database_url: str
+) -> None:
+    long_ago = wall_clock() - 365 * DAY_US
+    past = await Ledger.open(database_url, "tests-past", clock=lambda: long_ago)
+    told = [withdrawn(1), withdrawn(2), withdrawn(8)]  # the last under the key of the first
+    for event in told[:2]:
+        await past.accept([Submission(event, BINDINGS.name, event.subject, event.subject)])
+    await past.close()
+    await context.ledger.accept([Submission(told[2], BINDINGS.name, told[2].subject, "p")])
+    async with running(PublisherService(context)):
+
+        async def there() -> list[UUID]:
+            records = await standing_on(context, BINDINGS)
+            return [decode(r.value).id for r in records if r.value is not None]
+
+        async def all_there() -> bool:
+            return len(await there()) >= len(told)
+
+        await until(all_there)
+        assert sorted(await there()) == sorted(event.id for event in told)
 
 
 async def test_a_crash_in_the_middle_of_the_filling_doubles_nothing(
