@@ -270,14 +270,17 @@ def check_repeated(
     for record in records:
         ends = [end for _, mark in marks if (end := mark.ends.get(record.partition, 0))]
         id = _id(record.value)
+        if not id:
+            continue
         if id in first and any(first[id] < end <= record.offset for end in ends):
             found.wrong(f"late write: {id} was sent again in partition {record.partition}")
         first.setdefault(id, record.offset)
 
 
 def _id(value: bytes) -> str:
+    """Empty: it is no event."""
     try:
         event: Any = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     return str(event.get("id", "")) if isinstance(event, dict) else ""
