@@ -189,16 +189,15 @@ class Sse(_OverHttp):
                     await self._connect()
                 found = await self._came.get()
                 if isinstance(found, Exception):
+                    await self.close()
                     raise found
                 self._failed = 0
                 return found
             except TRANSIENT:
-                await self.close()
                 if not patient:
                     return None
                 await self._wait()
             except ApiError as error:
-                await self.close()
                 if not patient:
                     return None
                 raise self._meaning(error) from error
@@ -222,7 +221,7 @@ async def _read(
         await came.put(UnreachableError("the stream ended"))
     except httpx.TransportError as error:
         await came.put(UnreachableError(str(error)))
-    except (UnreachableError, ApiError) as error:
+    except Exception as error:  # it is raised where the next frame is waited for
         await came.put(error)
 
 

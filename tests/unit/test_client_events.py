@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 import wharfinger_client
 from wharfinger.events.parts import divided
-from wharfinger_client import Event, EventFilter, Kafka, Retries
+from wharfinger_client import AsyncClient, Event, EventFilter, Kafka, Retries, Sse
 from wharfinger_client.errors import ConsumerError
 
 
@@ -134,3 +135,24 @@ def test_the_client_imports_nothing_of_the_library() -> None:
         )
     }
     assert imported - allowed == set()
+
+
+class Streams(AsyncClient):
+    """Each stream has one event, and then fails in a way that no server should."""
+
+    @asynccontextmanager
+    async def frames(self, *_: Any, **__: Any) -> AsyncIterator[AsyncIterator[Mapping[str, str]]]:
+        async def one() -> AsyncIterator[Mapping[str, str]]:
+            yield {"id": "7", "data": json.dumps(members(7))}
+            raise UnicodeError("no text")
+
+        yield one()
+
+
+async def test_what_a_stream_cannot_go_on_for_is_raised_each_time_and_not_waited_for() -> None:
+    async with Streams("http://127.0.0.1:1") as client:
+        source = Sse(client)
+        for _ in range(2):  # the second time over another connection
+            assert (await source.next(1)).through == 7
+            with pytest.raises(UnicodeError):
+                await source.next(1)
