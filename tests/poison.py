@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
@@ -84,3 +85,25 @@ def hostile_record(random: Random, number: int) -> tuple[bytes, bytes]:
         # cut, so that it is never an event after all
         return key, bytes(changed[: random.randrange(1, len(changed) - 1)])
     return random.randbytes(random.randrange(1 << 16)), random.randbytes(50)
+
+
+_BOMB = """
+import asyncio, sys
+from aiokafka import AIOKafkaProducer
+
+async def main(bootstrap, topic, codec, size):
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap, compression_type=codec, max_request_size=2 * int(size)
+    )
+    await producer.start()
+    await producer.send_and_wait(topic, bytes(int(size)), key=b"k", partition=0)
+    await producer.stop()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def bomb_command(bootstrap: str, topic: str, codec: str, size: int) -> list[str]:
+    """Sends one record of so many zeros, compressed by its producer, from a process of its own: it
+    takes twice its size."""
+    return [sys.executable, "-c", _BOMB, bootstrap, topic, codec, str(size)]

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import structlog
 
 from wharfinger.domain.time import Micros
 from wharfinger.events.node_rendering import node_claim
 from wharfinger.events.rendering import Rendered, when
+from wharfinger.history.object_kinds import DECISIONS, PLACEMENTS
+from wharfinger.history.objects import DecidedBindings, rendered
 from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.identity import ReplacedError
 from wharfinger.runtime.kube.joined import JoinedCluster
@@ -40,9 +41,6 @@ from wharfinger.stages.actuator.hub import (
 from wharfinger_actuator.objects import ObjectWriter
 from wharfinger_actuator.sending import BATCH
 
-if TYPE_CHECKING:
-    from wharfinger.history.objects import DecidedBindings
-
 CLAIMS_US = 24 * 3_600_000_000
 """Claims and removals of nodes that were decided earlier are over: a claim lasts minutes."""
 
@@ -54,9 +52,7 @@ class HubWriter(ObjectWriter):
 
     def __init__(self, joined: JoinedCluster, context: ServiceContext, holder: str) -> None:
         super().__init__(joined, context, holder)
-        self._decided: DecidedBindings | None = None
-        self._bindings: list[Rendered] = []
-        self._undecided: frozenset[str] = frozenset()
+        self._decided = DecidedBindings()
         self._placements: tuple[list[Rendered], list[Rendered]] = [], []
         self._claims = DecidedClaims()
         self._rendered = False
@@ -99,15 +95,9 @@ class HubWriter(ObjectWriter):
     # --- what is decided
 
     async def _render(self) -> None:
-        # Few actuators write to hubs.
-        from wharfinger.history.object_kinds import DECISIONS, PLACEMENTS
-        from wharfinger.history.objects import DecidedBindings, rendered
-
         verbs = self.joined.verbs_in_force
         if "karmada" in verbs:
-            self._decided = self._decided or DecidedBindings()
             await self._decided.read(self._ledger)
-            self._bindings, self._undecided = self._decided.bindings, self._decided.undecided
         if "ocm" in verbs:
             decisions = await rendered(self._ledger, DECISIONS)
             self._placements = decisions, await rendered(self._ledger, PLACEMENTS)
@@ -121,7 +111,12 @@ class HubWriter(ObjectWriter):
             return []
         decisions, placements = self._placements
         return [
-            *binding_writes(self._bindings, self._observed, self.joined.scheduler, self._undecided),
+            *binding_writes(
+                self._decided.bindings,
+                self._observed,
+                self.joined.scheduler,
+                self._decided.undecided,
+            ),
             *placement_writes(decisions, placements, self._observed),
             *claim_writes(self._claims, self._observed, self._gone),
         ]

@@ -83,7 +83,7 @@ def wait_s(tries: int, jitter: float) -> float | None:
 @dataclass(slots=True)
 class _Worker:
     """One subscription that is delivered here. `now`: as it was at the last renewal.
-    `unrecorded`: attempts, and where it is told whether they could be recorded."""
+    `unrecorded`: attempts, each with the future that says whether it could be recorded."""
 
     now: Webhook
     failures: int

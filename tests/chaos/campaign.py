@@ -116,9 +116,7 @@ class Load:
 
     async def at_once(self, url: str, count: int) -> None:
         """Accept so many events in one turn."""
-        turn = [self._next() for _ in range(count)]
-        await persistently(lambda: self._submit(url, turn))
-        self.accepted += [event for event, _ in turn]
+        await self._accept(url, [self._next() for _ in range(count)])
 
     async def steadily(self, url: str, rate: float, seconds: float) -> None:
         """Accept `rate` events a second, each second a turn."""

@@ -248,17 +248,22 @@ class RawRecord(NamedTuple):
     value: bytes
 
 
+async def partitions_of(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
+    """Once the broker knows them."""
+    numbers: set[int] = set()
+    while not numbers:
+        await consumer.topics()
+        numbers = consumer.partitions_for_topic(topic) or set()
+    return [TopicPartition(topic, number) for number in sorted(numbers)]
+
+
 async def raw_records(bootstrap: str, topic: str) -> AsyncIterator[RawRecord]:
     """Every record with a value. Read until nothing has come for `QUIET` polls of a
     second: the ends that a broker in memory names are not always the ends."""
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
     await consumer.start()
     try:
-        numbers: set[int] = set()
-        while not numbers:
-            await consumer.topics()
-            numbers = consumer.partitions_for_topic(topic) or set()
-        consumer.assign([TopicPartition(topic, number) for number in sorted(numbers)])
+        consumer.assign(await partitions_of(consumer, topic))
         await consumer.seek_to_beginning()
         quiet = 0
         while quiet < QUIET:

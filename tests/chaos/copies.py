@@ -24,9 +24,9 @@ from typing import Any
 
 import asyncpg
 import psutil
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 from benchmarks.plane import PlaneUnderTest
-from tests.chaos.checker import Accepted, Findings, RawRecord, raw_records
+from tests.chaos.checker import Accepted, Findings, RawRecord, partitions_of, raw_records
 from tests.patience import until
 
 from wharfinger.runtime.process_status import ProcessCard, process_cards, read_record
@@ -168,12 +168,7 @@ async def _ends(bootstrap: str, topic: str) -> dict[int, int]:
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
     await consumer.start()
     try:
-        numbers: set[int] = set()
-        while not numbers:
-            await consumer.topics()
-            numbers = consumer.partitions_for_topic(topic) or set()
-        places = [TopicPartition(topic, number) for number in sorted(numbers)]
-        ends = await consumer.end_offsets(places)
+        ends = await consumer.end_offsets(await partitions_of(consumer, topic))
         return {place.partition: end for place, end in ends.items()}
     finally:
         await consumer.stop()

@@ -26,8 +26,9 @@ from random import Random
 
 import asyncpg
 from benchmarks.idle import processor_seconds
-from benchmarks.plane import PlaneUnderTest, a_plane, service_of
+from benchmarks.plane import PlaneUnderTest, a_plane
 from tests.chaos.campaign import Campaign, Load
+from tests.chaos.outages import BACKENDS, memory_mib
 
 from wharfinger.runtime.backends import plain_database_url
 
@@ -36,9 +37,6 @@ GROWTH_MIB_MAX = 1.0
 MINUTES_MIN = 2.0
 WARM_UP = 1 / 3
 """Share of the time in which caches fill."""
-BACKENDS = ("broker", "postgres")
-"""Their growth is printed. The embedded broker keeps all records in memory until it is replaced
-(`WHARFINGER_BROKER_RSS_MB_MAX`), and PostgreSQL fills its shared buffers with the tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ def growth(readings: Sequence[Reading], part: str) -> float:
 
 
 async def read(plane: PlaneUnderTest, minute: float, events: int) -> Reading:
-    memory = await asyncio.to_thread(plane.memory_mb, service_of)
+    memory = await asyncio.to_thread(memory_mib, plane)
     status = await asyncio.to_thread(plane.json, "status")
     connection = await asyncpg.connect(plain_database_url(str(plane.plane()["database_url"])))
     try:
@@ -79,7 +77,7 @@ async def read(plane: PlaneUnderTest, minute: float, events: int) -> Reading:
     return Reading(
         minute,
         events,
-        {name: mb * 1e6 / 2**20 for name, mb in memory.items()},
+        memory,
         sum(service["lag"] or 0 for service in status["services"].values()),
         {row["name"]: row["bytes"] for row in rows},
     )

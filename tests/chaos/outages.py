@@ -33,6 +33,8 @@ from wharfinger.runtime.processes import die_with_parent, free_port, listens
 DISK_MIB = 1536
 """The write-ahead log alone may take 512 MiB before a checkpoint."""
 BACKENDS = frozenset({"broker", "postgres"})
+"""Their memory is printed only. The embedded broker keeps all records in memory until it is
+replaced (`WHARFINGER_BROKER_RSS_MB_MAX`), and PostgreSQL fills its shared buffers with tables."""
 MEMORY_MORE = 0.20
 LINES_AT_ONCE = 20
 """So many lines of a process may come together; in the long run one a second."""
@@ -99,8 +101,8 @@ class DatabaseRefused(Outage):
 
 
 class DatabaseFull(Outage):
-    """The database is on a file system of its own. A file takes all of it, and grows into whatever
-    the server sets free."""
+    """The database is on a file system of its own. A file takes all of it, and grows into
+    what the server sets free."""
 
     @contextmanager
     def prepared(self, plane: PlaneUnderTest) -> Iterator[PlaneUnderTest]:
@@ -434,4 +436,5 @@ class Lives:
 
 
 def memory_mib(plane: PlaneUnderTest) -> dict[str, float]:
+    """Of each service and each other part."""
     return {name: mb * 1e6 / 2**20 for name, mb in plane.memory_mb(service_of).items()}

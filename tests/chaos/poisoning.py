@@ -27,40 +27,16 @@ from random import Random
 from aiokafka import AIOKafkaProducer
 from benchmarks.plane import PlaneUnderTest, a_plane, service_of
 from tests.chaos.campaign import Campaign, Load, persistently
-from tests.chaos.endurance import BACKENDS
+from tests.chaos.outages import BACKENDS, memory_mib
 from tests.patience import eventually
 from tests.planes import settled
-from tests.poison import hostile_record
+from tests.poison import bomb_command, hostile_record
 
-from wharfinger.events.streams import (
-    ASSIGNMENTS,
-    BINDINGS,
-    CAPACITY,
-    CLUSTER_STATE,
-    CLUSTERS,
-    EFFECTS,
-    NODE_LOAD,
-    OUTCOMES,
-    POLICIES,
-    PROPOSALS,
-    ROOM,
-)
+from wharfinger.events.streams import BINDINGS, TOPICS
 from wharfinger.runtime.ledger import Ledger
 from wharfinger_cli.dead_letters import letters_of
 
-READ = (
-    BINDINGS,
-    CLUSTERS,
-    CLUSTER_STATE,
-    NODE_LOAD,
-    POLICIES,
-    CAPACITY,
-    PROPOSALS,
-    ASSIGNMENTS,
-    EFFECTS,
-    ROOM,
-    OUTCOMES,
-)
+READ = [topic for topic in TOPICS if topic.delivery in ("broadcast", "partitioned")]
 """Topics that services of the plane read."""
 SHARES = 20
 GROWTH_MIB_MAX = 64.0
@@ -68,22 +44,6 @@ RATE_MIN = 0.8
 TURN = 400
 """Events of a turn."""
 POISON_SHARE = 0.01
-
-BOMB = """
-import asyncio, sys
-from aiokafka import AIOKafkaProducer
-
-async def main(bootstrap, topic, size):
-    producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap, compression_type="zstd", max_request_size=2 * int(size)
-    )
-    await producer.start()
-    await producer.send_and_wait(topic, bytes(int(size)), key=b"k")
-    await producer.stop()
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-"""One record of zeros, in a process of its own: it takes twice its size."""
 
 
 @dataclass(slots=True)
@@ -144,7 +104,7 @@ class Poisoning:
             await producer.stop()
         if self.bomb_bytes:
             topic = self.random.choice(READ).name
-            words = (sys.executable, "-c", BOMB, self._bootstrap, topic, str(self.bomb_bytes))
+            words = bomb_command(self._bootstrap, topic, "zstd", self.bomb_bytes)
             bomb = await asyncio.create_subprocess_exec(*words)
             if await bomb.wait():
                 raise RuntimeError(f"no record of {self.bomb_bytes} bytes could be sent to {topic}")
@@ -196,8 +156,8 @@ class Poisoning:
         return found
 
     async def _memory(self) -> dict[str, float]:
-        read = await asyncio.to_thread(self.plane.memory_mb, service_of)
-        now = {part: mb * 1e6 / 2**20 for part, mb in read.items() if part not in BACKENDS}
+        read = await asyncio.to_thread(memory_mib, self.plane)
+        now = {part: mib for part, mib in read.items() if part not in BACKENDS}
         for part, mib in now.items():
             self.most[part] = max(mib, self.most.get(part, 0.0))
         return now

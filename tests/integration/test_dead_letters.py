@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import resource
-import sys
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -17,7 +16,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 from tests.apps import a_context, running, send, standing_on, until
 from tests.patience import in_patience
-from tests.poison import POISON, Record, binding
+from tests.poison import POISON, Record, binding, bomb_command
 
 from wharfinger.domain.value import Value
 from wharfinger.events.codec import decode, encode
@@ -305,24 +304,6 @@ async def test_a_key_of_any_size_makes_a_letter_that_can_be_written(
     assert (await audit_verify(context.ledger)).ok
 
 
-BOMB = """
-import asyncio, sys
-from aiokafka import AIOKafkaProducer
-
-async def main(bootstrap, topic, codec):
-    size = 200_000_000
-    producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap, compression_type=codec, max_request_size=2 * size
-    )
-    await producer.start()
-    await producer.send_and_wait(topic, bytes(size), key=b"k", partition=0)
-    await producer.stop()
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-"""One record of zeros, compressed by its producer, in a process of its own."""
-
-
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
 async def test_a_decompression_bomb_is_one_letter_on_every_reader(
     context: ServiceContext, codec: str
@@ -331,13 +312,9 @@ async def test_a_decompression_bomb_is_one_letter_on_every_reader(
     services = every_service(context)
     async with running(*services):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        bootstrap, topic = context.backend.bootstrap, context.wire(BINDINGS.name)
         producing = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            BOMB,
-            context.backend.bootstrap,
-            context.wire(BINDINGS.name),
-            codec,
+            *bomb_command(bootstrap, topic, codec, 200_000_000)
         )
         await in_patience(producing.wait())
         await send(context, BINDINGS, [("k", binding("shop/well"))])

@@ -47,7 +47,7 @@ def configure_logging(level: LogLevel, log_format: LogFormat, stream: TextIO | N
     rendering = _rendering(log_format, colors=target.isatty())
     limit = LogLimit()
     structlog.configure(
-        processors=[*shared[:2], limit.processor, *shared[2:], *rendering],
+        processors=[*shared, limit.processor, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=structlog.WriteLoggerFactory(file=target),
         cache_logger_on_first_use=False,  # module-level loggers follow a later configuration

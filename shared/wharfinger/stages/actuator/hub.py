@@ -202,7 +202,7 @@ def _binding_status(now: Rendered, one: Rendered, *, is_decided: bool) -> Render
     if (
         is_decided
         and is_.get("schedulerObservedGeneration") != generation
-        and _asked(now) == {key: value for key, value in one["spec"].items() if key != "clusters"}
+        and _asked(now) == _without_clusters(one["spec"])
     ):
         wanted["schedulerObservedGeneration"] = generation
     changed = {key: value for key, value in wanted.items() if is_.get(key, "") != value}
@@ -219,7 +219,10 @@ def _asked(now: Rendered) -> Rendered | None:
     except UnreadableError:
         return None
     asked = next(fact.binding for fact in facts if isinstance(fact, BindingRequested))
-    spec: Rendered = resource_binding(asked, None)["spec"]
+    return _without_clusters(resource_binding(asked, None)["spec"])
+
+
+def _without_clusters(spec: Rendered) -> Rendered:
     return {key: value for key, value in spec.items() if key != "clusters"}
 
 
