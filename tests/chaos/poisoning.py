@@ -39,6 +39,7 @@ from wharfinger_cli.dead_letters import letters_of
 READ = [topic for topic in TOPICS if topic.delivery in ("broadcast", "partitioned")]
 """Topics that services of the plane read."""
 SHARES = 20
+"""In each of them a bomb."""
 GROWTH_MIB_MAX = 64.0
 RATE_MIN = 0.8
 TURN = 400
@@ -63,19 +64,19 @@ class Poisoning:
     def plane(self) -> PlaneUnderTest:
         return self.campaign.plane
 
-    async def run(self, records: int, turns: int) -> list[str]:
+    async def run(self, records: int, turns: int, shares: int = SHARES) -> list[str]:
         """What was not kept."""
         await self.campaign.run((), 0)
         await self.campaign.load.run(self.campaign.url, 2 * TURN)  # caches are filled
         await asyncio.to_thread(settled, self.plane)
         processes = self._processes()
         before = await self._memory()
-        for number in range(SHARES):
-            await self._share(records // SHARES)
+        for number in range(shares):
+            await self._share(records // shares)
             await self._answered()
             await self._all_counted()  # the embedded broker may be replaced after that
             await self._memory()
-            print(f"{number + 1:4} of {SHARES}: {self.sent.total():,} hostile records", flush=True)
+            print(f"{number + 1:4} of {shares}: {self.sent.total():,} hostile records", flush=True)
         ratios = [await self._ratio() for _ in range(turns)]
         await self._all_counted()
         after = await self._memory()
@@ -208,11 +209,17 @@ class Poisoning:
 
 
 async def poisoned(
-    plane: PlaneUnderTest, seed: int, records: int, bomb_bytes: int, turns: int
+    plane: PlaneUnderTest,
+    seed: int,
+    records: int,
+    bomb_bytes: int,
+    turns: int,
+    shares: int = SHARES,
 ) -> list[str]:
     """What was not kept; printed too."""
     campaign = Campaign(plane, seed, Load(Random(f"load {seed}")))
-    broken = await Poisoning(campaign, Random(f"poison {seed}"), bomb_bytes).run(records, turns)
+    one = Poisoning(campaign, Random(f"poison {seed}"), bomb_bytes)
+    broken = await one.run(records, turns, shares)
     for line in broken:
         print(f"broken: {line}")
     return broken
