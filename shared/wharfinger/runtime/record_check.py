@@ -196,26 +196,28 @@ async def _values(consumer: AIOKafkaConsumer, wanted: Collection[At]) -> dict[At
     left = {part: [o for o in offsets if o >= begins[part]] for part, offsets in by_part.items()}
     found: dict[At, bytes] = {}
     while pending := {part: offsets[0] for part, offsets in left.items() if offsets}:
-        left = {part: offsets[1:] for part, offsets in left.items()}
         for part, offset in pending.items():
             consumer.seek(part, offset)
         consumer.pause(*(part for part in by_part if part not in pending))
         consumer.resume(*pending)
         deadline_s = time.monotonic() + READ_S
         while pending and time.monotonic() < deadline_s:
-            # One record at a time: without a limit, the client decodes all that it has fetched
-            # behind the wanted ones too.
-            got = await consumer.getmany(*pending, timeout_ms=POLL_MS, max_records=1)
+            # All that was fetched, which is little (`FETCH_BYTES`), also of what is paused: while
+            # the client holds records that were not taken, it pauses for 100 ms before a fetch.
+            got = await consumer.getmany(timeout_ms=POLL_MS)
             for part, records in got.items():
-                if records[0].offset == pending[part]:
-                    found[part, records[0].offset] = hashlib.sha256(
-                        records[0].value or b""
-                    ).digest()
-            pending = {
-                part: offset
-                for part, offset in pending.items()
-                if await consumer.position(part) <= offset
-            }
+                for record in records:
+                    if (part, record.offset) in wanted:
+                        found[part, record.offset] = hashlib.sha256(record.value or b"").digest()
+            passed = [
+                part for part, offset in pending.items() if await consumer.position(part) > offset
+            ]
+            consumer.pause(*passed)
+            pending = {part: offset for part, offset in pending.items() if part not in passed}
+        left = {
+            part: [o for o in offsets[1:] if (part, o) not in found]
+            for part, offsets in left.items()
+        }
     return found
 
 

@@ -73,6 +73,11 @@ ANSWER_TIMEOUT_S = (
 READY_TIMEOUT_S = 1800.0  # one that has may have a long history to recover
 STARTS_MAX = 3  # a process that ends that often before it was ever ready will not become so
 TROUBLE_PAUSE_S = 1.0
+BROKER_LOST_PATIENCE_S = 0.5  # what they have not committed is read again; the rest is committed
+FIRST = ("publisher", "scheduler")
+FIRST_S = 8.0
+"""After the loss of a broker the other services start once these are ready, so long after at the
+latest: on a machine of few cores everything that starts at the same time is late together."""
 DOWN_PATIENCE_S = 40.0
 ABANDON_PATIENCE_S = 2.0  # there is nothing left to be saved
 
@@ -149,6 +154,7 @@ class Supervisor:
         ]
         self._laid = False
         self._rss_due = 0.0
+        self._first_until = 0.0
         self._write_record()
 
     def _start(self) -> None:
@@ -206,7 +212,8 @@ class Supervisor:
 
         PlaneGoneError: what all this is done for is not there any more."""
         self._check_lifeline()
-        topic_setup = None if self._laid else self._begin_topic_setup()
+        laid = self._laid and (self._broker is None or self._broker.alive)
+        topic_setup = None if laid else self._begin_topic_setup()
         try:
             self._end_grown_broker()
             self._raise_servers()
@@ -266,8 +273,10 @@ class Supervisor:
         self._laid = (
             False  # said first: should the start fail, the topics are set up on the next one
         )
-        self._stop_services(2.0 if self._step >= len(STEPS) else 0.0, self._of_broker())
+        was_up = self._step >= len(STEPS)
+        self._stop_services(BROKER_LOST_PATIENCE_S if was_up else 0.0, self._of_broker())
         self._broker.start()
+        self._first_until = time.monotonic() + FIRST_S if was_up else 0.0
         log.info(
             "broker_started",
             pid=self._broker.pid,
@@ -299,7 +308,10 @@ class Supervisor:
 
     def _keep_services_running(self) -> None:
         environment = self._environment(self._where())
+        later = self._later()
         for number, service in enumerate(self._services):
+            if service in later:
+                continue
             port = self._settings.http_port
             own = {f"{ENV_PREFIX}HTTP_PORT": str(port + number)} if port else {}
             if self._postgres is not None:
@@ -307,6 +319,19 @@ class Supervisor:
                 own[f"{ENV_PREFIX}DATABASE"] = url
             service.keep_running({**environment, **own})
         self._write_record()
+
+    def _later(self) -> Sequence[ServiceProcess]:
+        """Those that do not start yet (`FIRST`)."""
+        if time.monotonic() >= self._first_until:
+            return ()
+        if all(service.ready() for service in self._services if service.name in FIRST):
+            self._first_until = 0.0
+            return ()
+        return [
+            service
+            for service in self._of_broker()
+            if service.name not in FIRST and service.identity is None
+        ]
 
     # the environment of the children
 
