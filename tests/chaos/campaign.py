@@ -49,6 +49,7 @@ from tests.chaos.outages import (
     outage_of,
     watched,
 )
+from tests.chaos.restores import Backup, delete_topic
 from tests.patience import PATIENCE_S, eventually
 from tests.planes import kill, settled
 from tests.poison import hostile_record
@@ -58,13 +59,16 @@ from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import derived_id
-from wharfinger.events.streams import BINDINGS, DECISIONS
+from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, DECISIONS
 from wharfinger.runtime.backends import plain_database_url
 from wharfinger.runtime.ledger import Ledger, LedgerError, Submission
 from wharfinger.runtime.ledger.errors import DATABASE_ERRORS
 
 SERVICES = ("scheduler", "publisher", "estimator", "descheduler", "annotator")
 BACKENDS = ("broker", "database")
+AT_REST = ("outage", "put back")
+"""Faults that begin when the plane is at rest."""
+DELETED = (BINDINGS.name, DECISIONS.name, ASSIGNMENTS.name)
 NAMES = 400
 LESS = 0.35
 """Share of events that withdraw a binding or ask for fewer replicas."""
@@ -72,6 +76,8 @@ TURN_MAX = 120
 """Events that are accepted at once at most."""
 RECORDS = 200
 """Hostile records of one fault."""
+LOST = 150
+"""Events between a backup and the moment when it is put back."""
 AGAIN_S_MAX = 2.0
 COMMAND_S = 3600.0
 """A long history is replayed for minutes."""
@@ -80,9 +86,9 @@ T = TypeVar("T")
 
 
 class Fault(NamedTuple):
-    """`victim`: a service, a backend, an outage, or the topic that hostile records come to. Several
-    services at once: with `+` between them. `seconds`: how long processes are frozen or a backend
-    is away."""
+    """`victim`: a service, a backend, an outage, or a topic (that hostile records come to, or that
+    is deleted). Several services at once: with `+` between them. `seconds`: how long processes are
+    frozen or a backend is away."""
 
     kind: str
     victim: str
@@ -247,7 +253,7 @@ class Campaign:
                 return
             running = asyncio.create_task(self.load.run(self.url, share))
             await asyncio.sleep(self.load.random.random())
-            if fault.kind == "outage":  # it has a load of its own, and begins at rest
+            if fault.kind in AT_REST:  # it has a load of its own
                 await running
             took = await self._suffered(fault)
             await running
@@ -268,6 +274,10 @@ class Campaign:
             case "poison":
                 began = time.monotonic()
                 await self._poison(fault.victim)
+            case "put back":
+                began = await self._put_back()
+            case "delete":
+                began = await self._delete(fault.victim)
             case other:
                 raise ValueError(f"unknown fault {other!r}")
         probe = await self.load.probe(self.url)
@@ -330,6 +340,40 @@ class Campaign:
         self.watched.append(found)
         return ended
 
+    async def _put_back(self) -> float:
+        """The database loses what was accepted and decided since a backup. All of that is published
+        by then, so the topics still have it."""
+        backup = Backup(self.plane)
+        await asyncio.to_thread(settled, self.plane)
+        await asyncio.to_thread(backup.take)
+        await self.load.run(self.url, LOST)
+        await asyncio.to_thread(settled, self.plane)
+        began = time.monotonic()
+        await asyncio.to_thread(backup.put_back)
+        return began
+
+    async def _delete(self, topic: str) -> float:
+        """It ends when the topic has begun again: each process looks for that twice a minute."""
+        before = await persistently(lambda: self._incarnation(topic))
+        began = time.monotonic()
+        await delete_topic(self.plane, topic)
+
+        async def began_again() -> bool:
+            return await self._incarnation(topic) > before
+
+        await persistently(lambda: eventually(began_again, lambda: f"{topic} was deleted"))
+        return began
+
+    async def _incarnation(self, topic: str) -> int:
+        connection = await asyncpg.connect(plain_database_url(self.url))
+        try:
+            found = await connection.fetchval(
+                "select counter from incarnation where topic = $1", topic
+            )
+            return int(found or 0)
+        finally:
+            await connection.close()
+
     async def until_published(self, probe: Accepted) -> None:
         connection = await asyncpg.connect(plain_database_url(self.url))
         try:
@@ -368,7 +412,8 @@ class Campaign:
         check_effects(found, history, self.load.accepted)
         check_places(found, history)
         bootstrap = self.plane.plane()["bootstrap"]
-        await check_topic(found, history, bootstrap, DECISIONS.name)
+        deleted = bool(self.suffered[f"faults: {Fault('delete', DECISIONS.name)}"])
+        await check_topic(found, history, bootstrap, DECISIONS.name, deleted=deleted)
         await check_late_rows(found, plain_database_url(self.url), self.marks)
         await check_late_records(
             found, bootstrap, DECISIONS.name, BINDINGS.name, self.marks, self.load.accepted
@@ -456,10 +501,12 @@ def faults_of(
     freeze_s: float = 20.0,
     poison: int = 0,
     together: bool = False,
+    put_backs: int = 0,
+    deletions: int = 0,
 ) -> list[Fault]:
     """In random order: `kills` of each service, `backend_kills` of each backend, `freezes` of
-    scheduler and publisher in turns (`together`: of both at the same time, which are two), and so
-    many times hostile records."""
+    scheduler and publisher in turns (`together`: of both at the same time, which are two), so many
+    times hostile records, `put_backs` of the database, and `deletions` of topics in turns."""
     found = [Fault("kill", victim) for victim in SERVICES for _ in range(kills)]
     found += [Fault("kill", victim) for victim in BACKENDS for _ in range(backend_kills)]
     if together:
@@ -467,6 +514,8 @@ def faults_of(
     else:
         found += [Fault("freeze", COPIED[n % 2], freeze_s) for n in range(freezes)]
     found += [Fault("poison", BINDINGS.name) for _ in range(poison)]
+    found += [Fault("put back", "database") for _ in range(put_backs)]
+    found += [Fault("delete", DELETED[n % len(DELETED)]) for n in range(deletions)]
     random.shuffle(found)
     return found
 
@@ -517,6 +566,8 @@ def main() -> int:
         "--copies", type=int, choices=(1, 2), default=1, help="of scheduler and publisher"
     )
     parser.add_argument("--poison", type=int, default=2, help=f"times {RECORDS} hostile records")
+    parser.add_argument("--put-backs", type=int, default=0, help="of the database to a backup")
+    parser.add_argument("--deletions", type=int, default=0, help="of topics")
     parser.add_argument(
         "--outage", action="append", choices=OUTAGES, default=[], help="may be given several times"
     )
@@ -533,6 +584,8 @@ def main() -> int:
         asked.freeze_s,
         asked.poison,
         asked.together,
+        asked.put_backs,
+        asked.deletions,
     )
     faults += outages_of(asked.outage, asked.outage_s)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the plane is stopped too

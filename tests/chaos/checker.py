@@ -212,12 +212,17 @@ def _move(found: Findings, held: dict[int, str], one: Decided) -> None:
                 held.pop(ordinal, None)
 
 
-async def check_topic(found: Findings, history: History, bootstrap: str, topic: str) -> None:
+async def check_topic(
+    found: Findings, history: History, bootstrap: str, topic: str, *, deleted: bool = False
+) -> None:
     """Each decision is on the topic: the same bytes however often, with the data of its row, and no
-    other one. In each partition the seqs of a stream rise."""
+    other one. In each partition the seqs of a stream rise. `deleted`: the topic was, meanwhile. The
+    embedded broker keeps what is written to a deleted topic, so there the last record of each id
+    counts: all of them are sent again."""
     expected = {str(one.id): one for one in history.decisions}
     seen: dict[str, bytes] = {}  # id -> hash of the record
     last: dict[tuple[int, str], int] = {}
+    latest: dict[str, int] = {}  # id -> partition, in order of the last record of each
     async for partition, _, value in raw_records(bootstrap, topic):
         event = json.loads(value)
         id = event["id"]
@@ -227,6 +232,8 @@ async def check_topic(found: Findings, history: History, bootstrap: str, topic: 
             if not event["type"].startswith("io.wharfinger.message."):  # of the intake
                 found.figures["records of other streams"] += 1
             continue
+        latest.pop(id, None)
+        latest[id] = partition
         if id in seen:
             found.figures["records that came again"] += 1
             if seen[id] != hashlib.sha256(value).digest():
@@ -235,11 +242,21 @@ async def check_topic(found: Findings, history: History, bootstrap: str, topic: 
         seen[id] = hashlib.sha256(value).digest()
         if _digest(event.get("data")) != one.digest:
             found.wrong(f"{id}: the record has other data than the row")
-        if one.seq <= last.get((partition, one.stream), 0):
-            found.wrong(f"{one.stream}: seq {one.seq} behind {last[partition, one.stream]}")
-        last[partition, one.stream] = one.seq
+        if not deleted:
+            _check_order(found, last, partition, one)
+    for id, partition in latest.items() if deleted else ():
+        _check_order(found, last, partition, expected[id])
     for id in expected.keys() - seen.keys():
         found.wrong(f"{expected[id].stream}: decision {expected[id].seq} is not on the topic")
+
+
+def _check_order(
+    found: Findings, last: dict[tuple[int, str], int], partition: int, one: Decided
+) -> None:
+    """`last`: (partition, stream) -> seq of the record before."""
+    if one.seq <= last.get((partition, one.stream), 0):
+        found.wrong(f"{one.stream}: seq {one.seq} behind {last[partition, one.stream]}")
+    last[partition, one.stream] = one.seq
 
 
 class RawRecord(NamedTuple):

@@ -72,7 +72,7 @@ class Frozen(Outage):
         self._stopped: list[psutil.Process] = []
 
     def begin(self, plane: PlaneUnderTest) -> None:
-        server = _server(plane, self._part)
+        server = server_of(plane, self._part)
         server.send_signal(signal.SIGSTOP)  # first, so that it starts no other process
         self._stopped = [server, *server.children(recursive=True)]
         for process in self._stopped[1:]:
@@ -91,12 +91,12 @@ class DatabaseRefused(Outage):
     _LINE = "\nno_such_setting = on\n"
 
     def begin(self, plane: PlaneUnderTest) -> None:
-        path = _cluster(plane) / "postgresql.conf"
+        path = cluster_of(plane) / "postgresql.conf"
         path.write_text(path.read_text() + self._LINE)
-        kill(_server(plane, "postgres").pid)
+        kill(server_of(plane, "postgres").pid)
 
     def end(self, plane: PlaneUnderTest) -> None:
-        path = _cluster(plane) / "postgresql.conf"
+        path = cluster_of(plane) / "postgresql.conf"
         path.write_text(path.read_text().replace(self._LINE, ""))
 
 
@@ -109,7 +109,7 @@ class DatabaseFull(Outage):
         server = EmbeddedPostgres(plane.data_dir)
         server.start()
         server.stop()
-        cluster = _cluster(plane)
+        cluster = cluster_of(plane)
         aside = plane.data_dir / "postgres.aside"
         cluster.rename(aside)
         cluster.mkdir()
@@ -135,14 +135,14 @@ class DatabaseFull(Outage):
 
     def hold(self, plane: PlaneUnderTest) -> None:
         """Large pieces first, then what is left by the page."""
-        with (_cluster(plane) / "filler").open("ab", buffering=0) as file:
+        with (cluster_of(plane) / "filler").open("ab", buffering=0) as file:
             for size in (1 << 20, 4096):
                 with suppress(OSError):
                     while True:
                         file.write(bytes(size))
 
     def end(self, plane: PlaneUnderTest) -> None:
-        (_cluster(plane) / "filler").unlink()
+        (cluster_of(plane) / "filler").unlink()
 
 
 class BrokerRefused(Outage):
@@ -273,11 +273,11 @@ def outage_of(victim: str) -> Outage:
             raise ValueError(f"unknown outage {other!r}")
 
 
-def _cluster(plane: PlaneUnderTest) -> Path:
+def cluster_of(plane: PlaneUnderTest) -> Path:
     return plane.data_dir / "postgres"
 
 
-def _server(plane: PlaneUnderTest, part: str) -> psutil.Process:
+def server_of(plane: PlaneUnderTest, part: str) -> psutil.Process:
     """The first process of an embedded server, or of the broker that `BrokerRefused` started."""
     found = plane.plane()
     pid = found["pids"].get("database" if part == "postgres" else "broker")

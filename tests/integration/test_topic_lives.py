@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
 from tests.apps import a_context, running, send, standing_on, until
 from tests.counter import withdrawn
 from tests.loops import a_stage, causes
@@ -21,6 +22,7 @@ from tests.loops import a_stage, causes
 from wharfinger.events.codec import frame_of
 from wharfinger.events.streams import BINDINGS, DECISIONS
 from wharfinger.runtime.backends import Backend, BackendError
+from wharfinger.runtime.broadcast import ends_of
 from wharfinger.runtime.incarnation_watch import (
     Shorter,
     TopicWatch,
@@ -30,6 +32,7 @@ from wharfinger.runtime.incarnation_watch import (
     truncations,
 )
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, Mark, Submission, audit_verify
+from wharfinger.runtime.producer import idempotent_producer
 from wharfinger.runtime.record_check import Overwritten
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.settings import Settings
@@ -331,6 +334,37 @@ async def test_a_check_fetches_little_of_what_stands_behind_a_record(
             consumer.seek(part, offset)
             await until(lambda: consumer.getmany(part, timeout_ms=100, max_records=1))
     assert 0 < max(sizes) < 1_000_000, "a batch at a time, of 4 MB"
+
+
+async def test_a_topic_that_was_written_to_while_it_was_deleted_is_read_to_its_end(
+    backend: Backend, topic_prefix: str
+) -> None:
+    """The embedded broker takes the record, and names an end behind it that no fetch reaches."""
+    name = topic_prefix + DECISIONS.name
+    specs = [spec for spec in topic_specs(SETTINGS) if spec.name == DECISIONS.name]
+    await ensure_topics(backend, specs, topic_prefix)
+    producer = idempotent_producer(backend, client_id="tests")
+    await producer.start()
+    try:
+        await producer.send_and_wait(name, b"before", partition=0)
+        await delete_topics(backend, [name])
+        with suppress(KafkaError, TimeoutError):
+            async with asyncio.timeout(2):
+                await producer.send_and_wait(name, b"late", partition=0)
+    finally:
+        await producer.stop()
+    await ensure_topics(backend, specs, topic_prefix)
+    part = TopicPartition(name, 0)
+    async with _reader(backend) as consumer:
+        consumer.assign([part])
+        ends = await ends_of(consumer, [part])
+        consumer.seek(part, 0)
+
+        async def read() -> bool:
+            await consumer.getmany(part, timeout_ms=100)
+            return bool(await consumer.position(part) >= ends[part])
+
+        await until(read)
 
 
 def test_what_the_ledger_knows_of_another_incarnation_does_not_count() -> None:

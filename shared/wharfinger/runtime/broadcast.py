@@ -65,8 +65,9 @@ async def ends_of(
     positions.
 
     Asked for the end, the memory broker answers with the first offset of the last *batch* and one,
-    however many records the batch has. The end that comes with fetched records is right on every
-    broker, so one fetch behind that answer settles it.
+    however many records the batch has. Of a topic that was written to between its deletion and its
+    next beginning it names an end that no fetch reaches. The end that comes with a fetch is right
+    on every broker, so one fetch behind that answer settles it.
     """
     begins, answers = (
         await consumer.beginning_offsets(partitions),
@@ -78,10 +79,7 @@ async def ends_of(
     async with asyncio.timeout(ENDS_TIMEOUT_S):
         while any(consumer.highwater(partition) is None for partition in written):
             await consumer.getmany(*written, timeout_ms=20)
-    return {
-        p: max(answers[p], consumer.highwater(p) or 0) if p in written else answers[p]
-        for p in partitions
-    }
+    return {p: consumer.highwater(p) if p in written else answers[p] for p in partitions}
 
 
 async def stop_consumer(consumer: AIOKafkaConsumer) -> None:
