@@ -9,6 +9,7 @@ JSON. `wharfinger audit verify` and `wharfinger replay` are asked beside it, by 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections import Counter, defaultdict
@@ -267,11 +268,11 @@ class RawRecord(NamedTuple):
 
 async def partitions_of(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
     """Once the broker knows them."""
-    numbers: set[int] = set()
-    while not numbers:
-        await consumer.topics()
-        numbers = consumer.partitions_for_topic(topic) or set()
-    return [TopicPartition(topic, number) for number in sorted(numbers)]
+    while True:
+        metadata = await consumer._client.fetch_all_metadata()
+        if numbers := metadata.partitions_for_topic(topic):
+            return [TopicPartition(topic, number) for number in sorted(numbers)]
+        await asyncio.sleep(0.1)
 
 
 async def raw_records(bootstrap: str, topic: str) -> AsyncIterator[RawRecord]:

@@ -21,7 +21,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from aiokafka import AIOKafkaProducer
@@ -217,6 +217,8 @@ async def poisoned(
     shares: int = SHARES,
 ) -> list[str]:
     """What was not kept; printed too."""
+    # with one shard of the fleet nothing reads `wharfinger.room`
+    plane = replace(plane, environment={**plane.environment, "WHARFINGER_FLEET_SHARDS": "2"})
     campaign = Campaign(plane, seed, Load(Random(f"load {seed}")))
     one = Poisoning(campaign, Random(f"poison {seed}"), bomb_bytes)
     broken = await one.run(records, turns, shares)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
+from typing import Any
 
 import pytest
+
+from wharfinger.runtime.memory import Cleanup
 
 BETWEEN = """
 import gc
 import psutil
-from wharfinger.runtime.memory import _TRIM, free_unused
+from wharfinger.runtime.memory import _TRIM, Cleanup
 
 gc.collect()
 large, kept = [], []
@@ -19,7 +24,7 @@ for _ in range(500):
     kept.append(bytearray(b"x" * 2_000))  # so that no heap ends with what is free
 del large
 resident = psutil.Process().memory_info().rss
-free_unused()
+Cleanup().free()
 print(_TRIM is not None, resident - psutil.Process().memory_info().rss)
 """
 
@@ -32,3 +37,26 @@ def test_free_pages_between_used_ones_are_returned() -> None:
     if has_trim == "False":
         pytest.skip("this C library cannot return them")
     assert int(returned) > 25_000_000, "half of what was freed"
+
+
+def old_cycle() -> weakref.ref[Any]:
+    """Of an object that nothing else refers to, and that two collections have passed over."""
+
+    class Ring:
+        def __init__(self) -> None:
+            self.me = self
+
+    ring = Ring()
+    gc.collect(0)
+    gc.collect(1)
+    return weakref.ref(ring)
+
+
+def test_cycles_that_have_outlived_young_collections_are_freed_though_not_each_time() -> None:
+    cleanup = Cleanup()
+    first = old_cycle()
+    cleanup.free()
+    assert first() is None
+    again = old_cycle()
+    cleanup.free()
+    assert again() is not None, "all objects have just been looked at"

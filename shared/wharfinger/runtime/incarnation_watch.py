@@ -33,7 +33,7 @@ from wharfinger.kernel.round import Basis
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.broadcast import ends_of, stop_consumer
 from wharfinger.runtime.ledger import Ledger, LedgerError
-from wharfinger.runtime.memory import free_unused
+from wharfinger.runtime.memory import Cleanup
 from wharfinger.runtime.record_check import Overwritten, overwritten
 from wharfinger.runtime.settings import Settings
 from wharfinger.runtime.topic_ids import identity, topic_ids
@@ -232,6 +232,7 @@ class TopicWatch:
         self._prefix = prefix
         self._every_s = every_s
         self._why = ""
+        self._cleanup = Cleanup()
 
     def failed(self) -> str:
         """Why the process must start again; empty: it need not."""
@@ -246,4 +247,4 @@ class TopicWatch:
                 )
             except (BackendError, LedgerError) as error:
                 log.info("topics.not_watched", why=str(error))
-            free_unused()  # the clients of this check
+            self._cleanup.free()  # the clients of this check

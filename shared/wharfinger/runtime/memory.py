@@ -7,8 +7,12 @@ anything of ours is cyclic, so it is enough to look seldom.
 
 import ctypes
 import gc
+import time
 
 YOUNG_MAX = 100_000
+FULL_SHARE = 1000
+"""After a full collection that took a second of processor time the next one is so many seconds
+later."""
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
@@ -20,16 +24,28 @@ def seldom_collect() -> None:
     gc.set_threshold(YOUNG_MAX, 20, 50)
 
 
-def free_unused() -> None:
-    """Free what was dropped lately and is kept nevertheless, for who has dropped much at a known
-    time. Takes some milliseconds.
+class Cleanup:
+    """`free`: frees what was dropped and is kept nevertheless, at a time when a pause of some
+    milliseconds does no harm.
 
-    - Cycles among the objects that are younger than the last collection, at most `YOUNG_MAX`. A
-      stopped Kafka client is some hundreds of objects that refer to each other; a process that does
-      little makes `YOUNG_MAX` of them in three hours, and keeps 20 MiB until then.
+    - Cycles. A stopped Kafka client is some hundreds of objects that refer to each other, and a
+      process that does little makes `YOUNG_MAX` of them in three hours. What has outlived a
+      collection of the young waits longer: a scheduler kept 30,000 values of five minutes. So all
+      are looked at where that is short (`FULL_SHARE`), else the young.
     - Pages that are free within the heaps of the C library. glibc returns the end of a heap only,
       and has a heap for each few threads: a scheduler kept 20 MiB that it did not use. Other C
       libraries have no such call, and nothing is done there."""
-    gc.collect(0)
-    if _TRIM is not None:
-        _TRIM(0)
+
+    def __init__(self) -> None:
+        self._full_at_s = 0.0
+
+    def free(self) -> None:
+        if time.monotonic() >= self._full_at_s:
+            began_s = time.thread_time()
+            gc.collect()
+            took_s = time.thread_time() - began_s
+            self._full_at_s = time.monotonic() + FULL_SHARE * took_s
+        else:
+            gc.collect(0)
+        if _TRIM is not None:
+            _TRIM(0)
