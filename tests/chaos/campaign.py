@@ -19,8 +19,8 @@ import signal
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -365,21 +365,23 @@ class Campaign:
         return began
 
     async def _incarnation(self, topic: str) -> int:
-        connection = await asyncpg.connect(plain_database_url(self.url))
-        try:
+        async with self._database() as connection:
             found = await connection.fetchval(
                 "select counter from incarnation where topic = $1", topic
             )
-            return int(found or 0)
-        finally:
-            await connection.close()
+        return int(found or 0)
 
     async def until_published(self, probe: Accepted) -> None:
-        connection = await asyncpg.connect(plain_database_url(self.url))
-        try:
+        async with self._database() as connection:
             await eventually(
                 lambda: connection.fetchval(_PUBLISHED, probe.binding), lambda: probe.binding
             )
+
+    @asynccontextmanager
+    async def _database(self) -> AsyncIterator[asyncpg.Connection]:
+        connection = await asyncpg.connect(plain_database_url(self.url))
+        try:
+            yield connection
         finally:
             await connection.close()
 

@@ -20,6 +20,7 @@ from tests.chaos.outages import cluster_of, server_of
 from tests.patience import until
 from tests.planes import kill
 
+from wharfinger.runtime.processes import ProcessIdentity
 from wharfinger.runtime.settings import load_settings
 from wharfinger.runtime.topics import delete_topics
 
@@ -57,19 +58,13 @@ def _database_ended(plane: PlaneUnderTest) -> Iterator[None]:
     server = server_of(plane, "postgres")
     supervisor.suspend()
     try:
-        all_of_it = [server, *server.children(recursive=True)]
+        pids = [server.pid, *(child.pid for child in server.children(recursive=True))]
+        all_of_it = [one for one in map(ProcessIdentity.of, pids) if one is not None]
         kill(server.pid)
-        until(lambda: not any(_runs(process) for process in all_of_it))
+        until(lambda: not any(one.alive for one in all_of_it))
         yield
     finally:
         supervisor.resume()
-
-
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _copied(source: Path, target: Path) -> None:
