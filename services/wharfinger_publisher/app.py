@@ -22,6 +22,7 @@ from wharfinger.runtime.health import Page
 from wharfinger.runtime.ledger import LedgerError, PartitionLock, Transient, Withheld
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.producer import Producer, idempotent_producer
+from wharfinger.runtime.publisher_lock import PUBLISHER, publisher_lock
 from wharfinger.runtime.sending import ProducerLostError, Sending
 from wharfinger.runtime.service import ServiceContext, end_tasks
 from wharfinger.runtime.timeline import Timeline, ensure_not_behind
@@ -31,9 +32,8 @@ from wharfinger_publisher.pages import pages
 from wharfinger_publisher.records import RecordMaker
 from wharfinger_publisher.relay import Relay, RelaySettings
 
-NAME = "publisher"
+NAME = PUBLISHER
 LAG_EVERY_S = 0.5
-LOCK_TRY_S = 2.0
 AGAIN_S = 0.2
 PARTITIONS_EVERY_S = 3600.0
 
@@ -44,6 +44,10 @@ class LockLostError(Exception):
     """Another publisher may hold the lock now."""
 
 
+class OtherTopicsError(Exception):
+    """A topic began again since this process started: it has to start again."""
+
+
 class PublisherService:
     def __init__(self, context: ServiceContext, settings: RelaySettings | None = None) -> None:
         self.name = NAME
@@ -51,14 +55,14 @@ class PublisherService:
         self._metrics = METRICS.of(NAME)
         self._tasks: list[asyncio.Task[None]] = []
         maker = RecordMaker(context.partitions, partition_for, went_back=context.went_back)
-        self._sending = Sending(self._new_producer, maker.dividing, context.wire)
+        self._sending = Sending(self._new_producer, maker.dividing, context.wire, context.life)
         self._relay = Relay(
             context.ledger,
             self._sending,
             self._reader,
             maker,
             context.wire,
-            context.life,
+            context.incarnations,
             context.clock,
             self._metrics,
             settings or RelaySettings(),
@@ -139,7 +143,8 @@ class PublisherService:
         try:
             # Where a task fails as the group is cancelled, its error replaces the cancellation.
             while not self._stopping:
-                lock = await self._lead()
+                context = self._context
+                lock = await publisher_lock(context.ledger, context.prefix, NAME)
                 try:
                     await self._relay_while(lock)
                 except* (
@@ -173,6 +178,10 @@ class PublisherService:
     async def _relay_while(self, lock: PartitionLock) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep(lock))
+            context = self._context
+            now = max((await context.ledger.incarnations()).values(), default=0)
+            if now > context.life:
+                raise OtherTopicsError(f"topics are in incarnation {now}, not {context.life}")
             # Start the producer before reading any row to send: this fences off the publisher that
             # led before, so it can send nothing more.
             await self._sending.start()
@@ -186,31 +195,6 @@ class PublisherService:
     def _fail(self, error: BaseException) -> None:
         self._failure = f"{type(error).__name__}: {error}"
         log.error("publisher.failed", why=self._failure, exc_info=error)
-
-    async def _lead(self) -> PartitionLock:
-        while True:
-            try:
-                lock = await self._context.ledger.partition_lock(f"{NAME}/{self._context.prefix}")
-                try:
-                    if await self._wait_for(lock):
-                        return lock
-                except BaseException:
-                    await asyncio.shield(lock.release())
-                    raise
-            except Transient as error:
-                log.warning("ledger.away", service=NAME, why=str(error))
-                await asyncio.sleep(error.retry_after_s)
-
-    async def _wait_for(self, lock: PartitionLock) -> bool:
-        """Whether we hold it; False: the connection that waited is lost."""
-        if await lock.wait(LOCK_TRY_S):
-            return True
-        log.info("publisher.waits", why="another publisher holds the lock")
-        while not lock.lost:
-            await self._context.ledger.end_frozen(lock.group)
-            if await lock.wait(LOCK_TRY_S):
-                return True
-        return False
 
     async def _keep(self, lock: PartitionLock) -> None:
         """Without the lock another publisher may be at work: stop at once, begin again."""

@@ -36,7 +36,16 @@ from aiokafka.errors import KafkaError
 
 from wharfinger.events.ledger import StreamPublished
 from wharfinger.events.message_codec import UndecodableError, frame_of
-from wharfinger.events.streams import BY_NAME, DEAD_LETTERS, DECISIONS, INTAKE, LEDGER, TOPICS
+from wharfinger.events.streams import (
+    BY_NAME,
+    DEAD_LETTERS,
+    DECISIONS,
+    INTAKE,
+    LEDGER,
+    TOPICS,
+    TOPICS_INCARNATION,
+    written_earlier,
+)
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.incarnations import FIRST
 from wharfinger.runtime.broadcast import ends_of, stop_consumer
@@ -99,11 +108,11 @@ class RelaySettings:
 
 
 class Relay:
-    """`wire(topic)` gives a topic's name on this broker; `life` names the incarnation whose cursors
-    are used. `limits` asks the broker how large a record each topic takes, by the names of the
-    stream table. `incarnation`: of the ledger, and `timeline` compares it with what was published
-    before anything else is. `take_back`: accepts again what was published behind these positions
-    and the ledger has lost."""
+    """`wire(topic)` gives a topic's name on this broker. `incarnations`: of the topics; the cursors
+    are those of the highest one. `limits` asks the broker how large a record each topic takes, by
+    the names of the stream table. `incarnation`: of the ledger, and `timeline` compares it with
+    what was published before anything else is. `take_back`: accepts again what was published behind
+    these positions and the ledger has lost."""
 
     def __init__(
         self,
@@ -112,7 +121,7 @@ class Relay:
         reader: Callable[[], AIOKafkaConsumer],
         maker: RecordMaker,
         wire: Callable[[str], str],
-        life: int,
+        incarnations: Mapping[str, int],
         clock: Callable[[], Micros],
         metrics: ServiceMetrics,
         settings: RelaySettings,
@@ -130,12 +139,14 @@ class Relay:
         self._reader = reader
         self._maker = maker
         self._wire = wire
-        self._life = life
+        self._incarnations = incarnations
+        self._life = max(incarnations.values(), default=0)
         self._clock = clock
         self._metrics = metrics
         self._settings = settings
         self._cursors: dict[str, int] = {}
         self._skip: set[str] = set()
+        self._early: dict[Place, set[str]] = {}
         self._refill_through: dict[str, int] = {}
         self._waiting = UnacknowledgedRecords()
         self._rows: Sequence[LedgerRow] = ()
@@ -168,7 +179,7 @@ class Relay:
         timeline = await self._timeline() if self._timeline is not None else {}
         if through := await self.facts_lost():
             await self._recover_facts(through, cursor.positions)
-        self._skip = await self._ids_behind(self._once())
+        self._skip, self._early = await self._ids_behind(self._once())
         fresh = not self._cursors
         if fresh:
             await self._begin_anew()
@@ -314,16 +325,30 @@ class Relay:
             records = self._maker.records(self._wanted(rows), found.places)
             self._rows = tuple(rows)
             self._waiting.add(
-                r for r in records if r.id not in self._skip and not self._is_withheld(r)
+                r for r in records if not self._is_there(r) and not self._is_withheld(r)
             )
         await self._flush()
         done, self._rows = self._rows, ()
         for row in done:
             self._cursors[row.stream] = row.seq
             self._unsaved.add(row.stream)
-        if self._skip and not await self.lag():
+        if (self._skip or self._early) and not await self.lag():
             self._skip.clear()
+            self._early.clear()
         return len(done)
+
+    def _is_there(self, record: OutgoingRecord) -> bool:
+        """Whether its topic has it, in its turn. A publisher that had not noticed that a topic
+        began again may have written newer records to it: behind the first one that is missing, all
+        of these come again."""
+        if record.id in self._skip:
+            return True
+        early = self._early.get(record.place, ())
+        if record.id in early:
+            return True
+        if early:
+            del self._early[record.place]
+        return False
 
     async def _next_rows(self) -> UnsentRows:
         """The next rows in order of position, so that records with one key are in the order of the
@@ -379,7 +404,7 @@ class Relay:
         was neither acknowledged nor refused."""
         if self._waiting.unsure:
             unsure = frozenset(self._waiting.unsure)
-            found = await self._ids_behind(unsure)
+            found, _ = await self._ids_behind(unsure)
             self._waiting.drop(lambda record: record.place in unsure and record.id in found)
             self._waiting.unsure.clear()
 
@@ -507,9 +532,11 @@ class Relay:
             for number in range(self._maker.partitions[topic.name])
         ]
 
-    async def _ids_behind(self, places: Collection[Place]) -> set[str]:
+    async def _ids_behind(
+        self, places: Collection[Place]
+    ) -> tuple[set[str], dict[Place, set[str]]]:
         """Ids that stand behind the last record that we know to be acknowledged at each of these
-        places."""
+        places; and by place, those that were written before its topic's present incarnation."""
         places_of = {
             TopicPartition(self._wire(topic), number): (topic, number) for topic, number in places
         }
@@ -521,6 +548,7 @@ class Relay:
 
         bound(reader)
         found: set[str] = set()
+        early: dict[Place, set[str]] = {}
         try:
             reader.assign(parts)
             ends, begins = await ends_of(reader, parts), await reader.beginning_offsets(parts)
@@ -532,16 +560,24 @@ class Relay:
                     behind.add(tp)
             while behind:
                 batches = await reader.getmany(*behind, timeout_ms=200, max_records=2000)
-                for messages in batches.values():
+                for tp, messages in batches.items():
+                    place = places_of[tp]
+                    incarnation = self._incarnations[place[0]]
                     for message in messages:
+                        written_in = dict(message.headers).get(TOPICS_INCARNATION)
+                        ids = (
+                            early.setdefault(place, set())
+                            if written_earlier(written_in, incarnation)
+                            else found
+                        )
                         try:
-                            found.add(frame_of(message.value or b"").id)
+                            ids.add(frame_of(message.value or b"").id)
                         except UndecodableError:
                             continue
                 behind = {tp for tp in behind if await reader.position(tp) < ends[tp]}
         finally:
             await stop_consumer(reader)
-        return found
+        return found, early
 
 
 def _through(position: int, found: UnsentRows) -> list[LedgerRow]:

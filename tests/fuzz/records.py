@@ -17,7 +17,7 @@ from wharfinger.events.codec import UndecodableError, decode
 from wharfinger.events.dead_letters import MessageDeadLettered
 from wharfinger.events.event_part import EventPart
 from wharfinger.events.parts import divided
-from wharfinger.events.streams import FOLLOWED, TOPICS
+from wharfinger.events.streams import FOLLOWED, TOPICS, TOPICS_INCARNATION
 from wharfinger.runtime.dead_letters import Letter
 from wharfinger.runtime.decode_cache import Decoded
 from wharfinger.runtime.ledger.intake import EVENT_BYTES_MAX
@@ -27,6 +27,7 @@ from wharfinger.runtime.reading import RawRecord, Reading
 from wharfinger.runtime.unpacking import REFUSED
 
 TOPIC = TOPICS[0].name
+INCARNATION = 2
 LIMIT = 900
 """Of a part, so that a sample is divided."""
 
@@ -54,7 +55,7 @@ class LetterReading(Reading):
         ack: Callable[[], object] | None,
     ) -> None:
         self.letters.append(
-            Letter.read(topic, 1, raw.partition, raw.offset, raw.key, value, reason)
+            Letter.read(topic, INCARNATION, raw.partition, raw.offset, raw.key, value, reason)
         )
 
 
@@ -73,7 +74,7 @@ async def check(data: bytes) -> str:
     reading = LetterReading(
         "fuzz",
         None,  # type: ignore[arg-type]  # letters do not come so far
-        {TOPIC: 1},
+        {TOPIC: INCARNATION},
         lambda wire: wire,
         METRICS.of("fuzz"),
         Decoded(0),
@@ -138,6 +139,8 @@ def seeds() -> Iterator[bytes]:
     ]
     for body in bodies:
         yield as_input([(b"key", {FOLLOWED: b"1"}, body)])
+    for written_in in (b"1", b"2", b"-1", b"\xb2", b""):
+        yield as_input([(b"key", {TOPICS_INCARNATION: written_in}, bodies[0])])
     long = max((b for b in bodies if len(b) < 3000), key=len)
     parts = divided(long, LIMIT + 600)
     yield as_input([(b"key", {}, part) for part in parts])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -18,9 +18,10 @@ from aiokafka.errors import KafkaError
 from tests.apps import a_context, running, send, standing_on, until
 from tests.counter import withdrawn
 from tests.loops import a_stage, causes
+from tests.patience import in_patience
 
 from wharfinger.events.codec import frame_of
-from wharfinger.events.streams import BINDINGS, DECISIONS
+from wharfinger.events.streams import BINDINGS, DECISIONS, TOPICS_INCARNATION, written_earlier
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.broadcast import ends_of
 from wharfinger.runtime.incarnation_watch import (
@@ -77,12 +78,48 @@ async def accept(ledger: Ledger, numbers: Iterable[int]) -> None:
     await ledger.accept([Submission(e, BINDINGS.name, e.subject, e.subject) for e in events])
 
 
-async def all_out(context: ServiceContext, count: int) -> bool:
-    if len(await causes(context.ledger)) < count:
-        return False
+async def accept_for(name: str, ledger: Ledger, number: int) -> None:
+    event = withdrawn(number, name)
+    await ledger.accept([Submission(event, BINDINGS.name, event.subject, event.subject)])
+
+
+@asynccontextmanager
+async def an_old_publisher(
+    backend: Backend, url: str, prefix: str, incarnations: Mapping[str, int]
+) -> AsyncIterator[ServiceContext]:
+    """One that has started with these topics and does not look at them."""
+    ledger = await Ledger.open(url, "tests-topics")
+    try:
+        context = await a_context(backend, ledger, prefix, fleet_shards=1)
+        context = dataclasses.replace(context, incarnations=incarnations)
+        async with running(PublisherService(context)):
+            yield context
+    finally:
+        await ledger.close()
+
+
+async def all_sent(context: ServiceContext) -> bool:
     heads = {head.stream: head.seq for head in await context.ledger.heads()}
     seqs = (await context.ledger.cursors("publisher", context.life)).seqs
     return all(seqs.get(s, 0) >= seq for s, seq in heads.items())
+
+
+async def waits_for_lock(ledger: Ledger) -> None:
+    async def waits() -> bool:
+        async with ledger.database.reading() as raw:
+            return bool(
+                await raw.fetchval(
+                    "select count(*) from pg_locks l join pg_database d on d.oid = l.database "
+                    "where l.locktype = 'advisory' and not l.granted "
+                    "and d.datname = current_database()"
+                )
+            )
+
+    await until(waits)
+
+
+async def all_out(context: ServiceContext, count: int) -> bool:
+    return len(await causes(context.ledger)) >= count and await all_sent(context)
 
 
 async def all_marked(context: ServiceContext) -> None:
@@ -217,6 +254,101 @@ async def test_unread_requests_under_one_key_are_all_taken_in_after_a_topic_was_
         decided = await causes(context.ledger)
         assert sorted(decided) == sorted(str(withdrawn(n).id) for n in range(15))
         assert (await audit_verify(context.ledger)).ok
+
+
+async def test_what_a_publisher_writes_before_it_has_noticed_is_read_in_its_turn(
+    backend: Backend, database_url: str, topic_prefix: str
+) -> None:
+    """An older request was lost with the topic, and a newer one of the same binding is the first
+    that the new topic has."""
+    async with a_plane(backend, database_url, topic_prefix) as (context, _):
+        await accept(context.ledger, range(10))
+        await until(lambda: all_out(context, 10))
+        before = context.incarnations
+    async with an_old_publisher(backend, database_url, topic_prefix, before) as context:
+        await accept_for("binding-3", context.ledger, 10)
+        await until(lambda: all_sent(context))
+    await make_again(backend, topic_prefix, BINDINGS.name)
+    async with an_old_publisher(backend, database_url, topic_prefix, before) as context:
+        await accept_for("binding-3", context.ledger, 11)
+        await until(lambda: all_sent(context))
+        [first] = await standing_on(context, BINDINGS)
+        assert frame_of(first.value or b"").id == str(withdrawn(11).id)
+    async with a_plane(backend, database_url, topic_prefix) as (context, _):
+        assert context.life > max(before.values())
+        await until(lambda: all_out(context, 12))
+        decided = await causes(context.ledger)
+        assert decided[-2:] == [str(withdrawn(10).id), str(withdrawn(11).id)]
+        assert (await audit_verify(context.ledger)).ok
+
+
+async def test_what_a_publisher_writes_before_it_has_noticed_comes_again_for_the_world_in_order(
+    backend: Backend, database_url: str, topic_prefix: str
+) -> None:
+    async with a_plane(backend, database_url, topic_prefix) as (context, watch):
+        await accept(context.ledger, range(10))
+        await until(lambda: all_out(context, 10))
+        await make_again(backend, topic_prefix, DECISIONS.name)
+        await until(watch.failed)  # a process of a plane ends here; this publisher goes on
+        await accept(context.ledger, range(10, 15))
+        await until(lambda: all_out(context, 15))
+        early = [frame_of(r.value or b"").id for r in await standing_on(context, DECISIONS)]
+        assert early
+    async with a_plane(backend, database_url, topic_prefix) as (context, _):
+        await until(lambda: all_out(context, 15))
+        rows = context.ledger.decisions(DecisionQuery(stream="fleet/"))
+        ids = [str(row.id) async for row in rows]
+        records = await standing_on(context, DECISIONS)
+        in_turn: dict[int, list[str]] = {}
+        for record in records:
+            written_in = dict(record.headers)[TOPICS_INCARNATION]
+            if not written_earlier(written_in, context.incarnations[DECISIONS.name]):
+                in_turn.setdefault(record.partition, []).append(frame_of(record.value or b"").id)
+        found = sorted(ids.index(id) for part in in_turn.values() for id in part if id in ids)
+        assert found == list(range(len(ids))), "each once"
+        for part in in_turn.values():
+            order = [ids.index(id) for id in part if id in ids]
+            assert order == sorted(order)
+
+
+async def test_a_topic_is_not_made_again_while_a_publisher_leads_that_may_write_to_it(
+    backend: Backend, database_url: str, topic_prefix: str
+) -> None:
+    name = topic_prefix + BINDINGS.name
+    async with a_plane(backend, database_url, topic_prefix) as (context, _):
+        before = context.incarnations
+        ledger = await Ledger.open(database_url, "tests-topics")
+        await delete_topics(backend, [name])
+        making = asyncio.create_task(begin_topics(ledger, backend, SETTINGS, topic_prefix))
+        await waits_for_lock(context.ledger)
+        assert name not in (await topic_ids(backend) or {})
+    try:
+        begun = await in_patience(making)
+        assert name in (await topic_ids(backend) or {})
+        assert begun[BINDINGS.name] > before[BINDINGS.name]
+    finally:
+        await ledger.close()
+
+
+async def test_a_publisher_that_started_with_other_topics_does_not_lead(
+    backend: Backend, database_url: str, topic_prefix: str
+) -> None:
+    async with a_plane(backend, database_url, topic_prefix) as (context, _):
+        before = context.incarnations
+    await make_again(backend, topic_prefix, BINDINGS.name)
+    ledger = await Ledger.open(database_url, "tests-topics")
+    try:
+        now = await begin_topics(ledger, backend, SETTINGS, topic_prefix)
+        context = await a_context(backend, ledger, topic_prefix, fleet_shards=1)
+        publisher = PublisherService(dataclasses.replace(context, incarnations=before))
+        await publisher.start()
+        try:
+            await until(publisher.failed)
+        finally:
+            await publisher.stop()
+        assert f"incarnation {max(now.values())}" in publisher.failed()
+    finally:
+        await ledger.close()
 
 
 async def test_an_end_before_what_was_read_ends_the_incarnation(

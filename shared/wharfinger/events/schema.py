@@ -28,6 +28,7 @@ from wharfinger.events.streams import (
     RECORD_BYTES_MAX,
     TOGETHER,
     TOPICS,
+    TOPICS_INCARNATION,
     Topic,
 )
 
@@ -53,7 +54,11 @@ GUARANTEES = f"""\
   accepted together with others, and at least one of them comes later in the same partition.
 - The last one in its partition carries `{TOGETHER}` instead, if others of them are in
   other partitions or topics: a name of the acceptance and all its places (`topic/partition`), with
-  spaces between."""
+  spaces between.
+- Every record of the publisher has the header `{TOPICS_INCARNATION}`: a number that
+  grows when any topic begins again. When someone deletes and makes a topic, the publisher may
+  write newer records to it for some seconds before it notices and fills the topic. These have a
+  lower number than the records behind them, and come again there, in order and with the same ids."""
 
 SIZES = f"""\
 ## Sizes

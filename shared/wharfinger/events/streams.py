@@ -60,6 +60,25 @@ def together_of(header: bytes | None) -> Together | None:
     return Together(acceptance, tuple(places)) if acceptance and places else None
 
 
+TOPICS_INCARNATION = "wharfinger-topics-incarnation"
+"""Header of every record that a publisher writes: the incarnation of the topics with which it has
+started, in decimal digits."""
+
+INCARNATION_DIGITS_MAX = 18
+
+
+def written_earlier(header: bytes | None, incarnation: int) -> bool:
+    """Whether a publisher wrote this that had started before the topic's present `incarnation`. It
+    had not noticed yet that the topic began again, and another one sends all of it again, in order.
+    False where the header is not one of ours."""
+    return (
+        header is not None
+        and 0 < len(header) <= INCARNATION_DIGITS_MAX
+        and header.isdigit()
+        and int(header) < incarnation
+    )
+
+
 RECORD_BYTES_MAX = 1_000_000
 """What is larger is divided before it is sent. The difference is for the key and for what Kafka
 writes around a record."""

@@ -34,6 +34,7 @@ from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.broadcast import ends_of, stop_consumer
 from wharfinger.runtime.ledger import Ledger, LedgerError
 from wharfinger.runtime.memory import Cleanup
+from wharfinger.runtime.publisher_lock import PUBLISHER, without_publisher
 from wharfinger.runtime.record_check import Overwritten, overwritten
 from wharfinger.runtime.settings import Settings
 from wharfinger.runtime.topic_ids import identity, topic_ids
@@ -42,8 +43,10 @@ from wharfinger.runtime.topics import ensure_topics
 
 log = structlog.get_logger()
 
-PUBLISHER = "publisher"
 WATCH_EVERY_S = 30.0
+IDS_EVERY_S = 5.0
+"""How often a process with a publisher asks whether a topic is gone or another one: until it has
+noticed, what it sends comes again, and others wait that would make the topic again."""
 FETCH_BYTES = 16 * 1024
 """Of one fetch. One record of each partition is looked at, and the client keeps all that it has
 fetched behind it: with its usual 1 MiB a process grew by hundreds of MB. A broker sends one whole
@@ -94,15 +97,27 @@ async def begin_topics(
     ledger: Ledger, backend: Backend, settings: Settings, prefix: str = ""
 ) -> dict[str, int]:
     """The incarnation of each topic, once those that began again without us have a new one. A topic
-    that is gone is made again.
+    that is gone is made again, and gets its incarnation, while no publisher leads: one that has not
+    noticed yet would write newer records to it than those that it will be filled with.
 
     BackendError: the broker cannot be asked, or does not let the topics be made.
     """
+    if not gone(await topic_ids(backend), prefix):
+        return await _incarnations(ledger, backend, prefix)
+    async with without_publisher(ledger, prefix):
+        if missing := gone(await topic_ids(backend), prefix):
+            log.error("topics.gone", topics=missing)
+            await ensure_topics(backend, topic_specs(settings), prefix)
+        return await _incarnations(ledger, backend, prefix)
+
+
+def gone(ids: Mapping[str, object] | None, prefix: str) -> list[str]:
+    """The topics that the broker does not have. `ids`: by name; None: it gives none."""
+    return [name for name in NAMES if prefix + name not in ids] if ids is not None else []
+
+
+async def _incarnations(ledger: Ledger, backend: Backend, prefix: str) -> dict[str, int]:
     ids = await topic_ids(backend)
-    if ids is not None and (gone := [name for name in NAMES if prefix + name not in ids]):
-        log.error("topics.gone", topics=gone)
-        await ensure_topics(backend, topic_specs(settings), prefix)
-        ids = await topic_ids(backend)
     known = {name: identity(prefix + name, ids, backend.boot_id) for name in NAMES}
     before = await ledger.incarnations()
     incarnations = await ledger.incarnation(NAMES, set(), backend.boot_id, known)
@@ -197,6 +212,16 @@ async def changed(
 ) -> str:
     """Why a process that has started with `incarnations` must start again; empty: it need not.
     BackendError, LedgerError: the broker or the database does not answer."""
+    if why := await other_topics(ledger, backend, incarnations, prefix):
+        return why
+    truncated = await truncations(ledger, backend, incarnations, prefix)
+    return "; ".join(str(one) for one in truncated[:3])
+
+
+async def other_topics(
+    ledger: Ledger, backend: Backend, incarnations: Mapping[str, int], prefix: str = ""
+) -> str:
+    """As `changed`, as far as incarnations and ids show it: without reading any record."""
     now = await ledger.incarnations()
     if ended := sorted(name for name, counter in incarnations.items() if now.get(name) != counter):
         return f"topics began again: {', '.join(ended)}"
@@ -208,13 +233,13 @@ async def changed(
                 return f"topic {prefix + name} is gone"
             if stored.get(name, "") != identity(prefix + name, ids, backend.boot_id):
                 return f"topic {prefix + name} was made again: its id is {ids[prefix + name]} now"
-    truncated = await truncations(ledger, backend, incarnations, prefix)
-    return "; ".join(str(one) for one in truncated[:3])
+    return ""
 
 
 class TopicWatch:
-    """Checks at intervals whether the process must start again. When the broker or the database is
-    away, the next check follows after the usual interval."""
+    """Checks at intervals whether the process must start again: incarnations and ids after each
+    `ids_every_s`, records after each `every_s`. When the broker or the database is away, the next
+    check follows after the usual interval."""
 
     name = "topics"
 
@@ -225,12 +250,14 @@ class TopicWatch:
         incarnations: Mapping[str, int],
         prefix: str = "",
         every_s: float = WATCH_EVERY_S,
+        ids_every_s: float = WATCH_EVERY_S,
     ) -> None:
         self._ledger = ledger
         self._backend = backend
         self._incarnations = incarnations
         self._prefix = prefix
         self._every_s = every_s
+        self._ids_every_s = min(ids_every_s, every_s)
         self._why = ""
         self._cleanup = Cleanup()
 
@@ -239,10 +266,14 @@ class TopicWatch:
         return self._why
 
     async def run(self) -> None:
+        next_s = asyncio.get_running_loop().time() + self._every_s
         while not self._why:
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(self._ids_every_s)
+            check, now_s = other_topics, asyncio.get_running_loop().time()
+            if now_s >= next_s:
+                check, next_s = changed, now_s + self._every_s
             try:
-                self._why = await changed(
+                self._why = await check(
                     self._ledger, self._backend, self._incarnations, self._prefix
                 )
             except (BackendError, LedgerError) as error:

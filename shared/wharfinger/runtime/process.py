@@ -27,12 +27,18 @@ from wharfinger.events.streams import TOPICS
 from wharfinger.runtime.backends import BackendError, probe
 from wharfinger.runtime.fleet_shards import with_fleet_shards
 from wharfinger.runtime.health import Answering, HealthServer, Receiving
-from wharfinger.runtime.incarnation_watch import TopicWatch, begin_topics
+from wharfinger.runtime.incarnation_watch import (
+    IDS_EVERY_S,
+    WATCH_EVERY_S,
+    TopicWatch,
+    begin_topics,
+)
 from wharfinger.runtime.ledger import Ledger, LedgerError, LedgerUnavailable
 from wharfinger.runtime.memory import seldom_collect
 from wharfinger.runtime.observability import METRICS, configure_logging
 from wharfinger.runtime.owner_watch import EXIT_GONE, Lifeline, PlaneGoneError, Servers
 from wharfinger.runtime.plane import another_database
+from wharfinger.runtime.publisher_lock import PUBLISHER
 from wharfinger.runtime.service import Builder, Service, ServiceContext
 from wharfinger.runtime.settings import Settings, SettingsError, load_settings
 from wharfinger.runtime.timeline import reconciled
@@ -130,7 +136,12 @@ async def _run(name: str, builders: Mapping[str, Builder], settings: Settings) -
         beside.append(asyncio.create_task(_expect_records(context), name="expecting"))
     lifeline = Lifeline(settings.data_dir.absolute(), settings.owner_pid)
     servers = Servers.of(settings.data_dir.absolute())
-    topics = TopicWatch(context.ledger, context.backend, context.incarnations)
+    topics = TopicWatch(
+        context.ledger,
+        context.backend,
+        context.incarnations,
+        ids_every_s=IDS_EVERY_S if PUBLISHER in builders else WATCH_EVERY_S,
+    )
     beside.append(asyncio.create_task(topics.run(), name="topics"))
     try:
         await asyncio.gather(*(s.start() for s in services))

@@ -26,7 +26,13 @@ from wharfinger.events.envelope import Event
 from wharfinger.events.event_part import EventPart
 from wharfinger.events.names import wrong_name
 from wharfinger.events.parts import Assembler, Joined
-from wharfinger.events.streams import FOLLOWED, TOGETHER, together_of
+from wharfinger.events.streams import (
+    FOLLOWED,
+    TOGETHER,
+    TOPICS_INCARNATION,
+    together_of,
+    written_earlier,
+)
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.believed_sources import ALL_BELIEVED, BelievedSources
 from wharfinger.runtime.broadcast import BroadcastConsumer
@@ -153,6 +159,7 @@ class Reading:
         self._abandoned = abandoned
         self._believed = believed
         self._incarnations = incarnations
+        self._written_earlier: set[str] = set()
         self._unwire = unwire
         self._metrics = metrics
 
@@ -213,7 +220,8 @@ class Reading:
         self, raw: RawRecord, topic: str, value: bytes, ack: Callable[[], object] | None
     ) -> Message | None:
         """None: a part of an event whose other parts are still to come, or never will; or of
-        decisions that the ledger has lost. Raises UndecodableError."""
+        decisions that the ledger has lost; or written to a topic that had begun again by a
+        publisher that had not. Raises UndecodableError."""
         partition, offset = raw.partition, raw.offset
         place = topic, partition
         if (size := len(value) + len(raw.key or b"")) > RECEIVED_BYTES_MAX:
@@ -222,6 +230,10 @@ class Reading:
             )
         followed, together = False, None
         for name, content in raw.headers:
+            if name == TOPICS_INCARNATION and self._is_earlier(topic, content):
+                if ack is not None:
+                    ack()
+                return None
             if name == REFUSED:
                 raise UndecodableError((content or b"").decode(errors="replace"))
             followed = followed or name == FOLLOWED
@@ -254,6 +266,13 @@ class Reading:
             followed,
             together,
         )
+
+    def _is_earlier(self, topic: str, header: bytes | None) -> bool:
+        earlier = written_earlier(header, self._incarnations[topic])
+        if earlier and topic not in self._written_earlier:
+            self._written_earlier.add(topic)
+            log.info("records.written_earlier", topic=topic, why="they come again")
+        return earlier
 
     def _believe(self, topic: str, event: Event[Value]) -> None:
         """UndecodableError: its source may not send it."""

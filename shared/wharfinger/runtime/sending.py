@@ -42,7 +42,14 @@ from aiokafka.errors import (
 
 from wharfinger.events.message_codec import UndecodableError, frame_of
 from wharfinger.events.parts import TooSmallLimitError, divided, part_key
-from wharfinger.events.streams import BY_NAME, FOLLOWED, RECORD_BYTES_MAX, TOGETHER, TOPICS
+from wharfinger.events.streams import (
+    BY_NAME,
+    FOLLOWED,
+    RECORD_BYTES_MAX,
+    TOGETHER,
+    TOPICS,
+    TOPICS_INCARNATION,
+)
 from wharfinger.runtime.producer import (
     BATCH_BYTES_MAX,
     InvalidRecordError,
@@ -189,13 +196,20 @@ class UnacknowledgedRecords:
 
 class Sending:
     """`make` gives a producer that is not started; the limits of `dividing` follow what the broker
-    takes. `positions`: place -> offset behind the last record that was acknowledged there. `last`:
-    place -> offset and SHA-256 of the value of that record; may be cleared."""
+    takes. `life`: the incarnation of the topics, which a header of every record names; None: what
+    is sent counts in any, because its sender sends it again whenever it starts. `positions`: place
+    -> offset behind the last record that was acknowledged there. `last`: place -> offset and
+    SHA-256 of the value of that record; may be cleared."""
 
     def __init__(
-        self, make: Callable[[], Producer], dividing: Dividing, wire: Callable[[str], str]
+        self,
+        make: Callable[[], Producer],
+        dividing: Dividing,
+        wire: Callable[[str], str],
+        life: int | None = None,
     ) -> None:
         self._make = make
+        self._written_in = [] if life is None else [(TOPICS_INCARNATION, str(life).encode())]
         self.dividing = dividing
         self._wire = wire
         self._producer: Producer | None = None
@@ -310,7 +324,9 @@ class Sending:
                 takes = record.size + len(record.key) + len(record.together) + RECORD_OVERHEAD
                 if count and (size + takes > most or place in self._singly):
                     break
-                headers = [(FOLLOWED, b"")] if record.followed else []
+                headers = [*self._written_in]
+                if record.followed:
+                    headers.append((FOLLOWED, b""))
                 if record.together:
                     headers.append((TOGETHER, record.together))
                 if (
