@@ -57,8 +57,8 @@ GUARANTEES = f"""\
   spaces between.
 - Every record of the publisher has the header `{TOPICS_INCARNATION}`: a number that
   grows when any topic begins again. When someone deletes and makes a topic, the publisher may
-  write newer records to it for some seconds before it notices and fills the topic. These have a
-  lower number than the records behind them, and come again there, in order and with the same ids."""
+  write newer records to it for some seconds, before it notices and fills the topic. These have a
+  lower number than the records behind them, and come again there, in order, with the same ids."""
 
 SIZES = f"""\
 ## Sizes
