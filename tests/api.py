@@ -28,6 +28,7 @@ from wharfinger_api.events import Hub
 from wharfinger_api.identities import Identities, Providers
 from wharfinger_api.limits import RequestLimits
 from wharfinger_api.operations import Operations
+from wharfinger_api.present import Present
 from wharfinger_api.recording import AccessRecorder
 
 BASE = "http://api"
@@ -83,7 +84,7 @@ async def serving(
 ) -> AsyncIterator[ApiUnderTest]:
     past = PastDatabase(database_url, "tests")
     api, app = _made()
-    api.past, api.hub = past, Hub(past.present)
+    api.past, api.hub, api.present = past, Hub(past.present), Present(past)
     api.identities = Identities(past.present, providers)
     api.recorder, api.limits = AccessRecorder(past.present), RequestLimits(1e6, 1_000_000)
     api.behind_s, api.data_dir = 0.2, None
@@ -98,6 +99,7 @@ async def serving(
         if api.webhooks is not None:
             await api.webhooks.stop()
         await api.hub.stop()
+        await api.present.stop()
         await api.recorder.stop()
         await past.close()
 
@@ -123,16 +125,19 @@ def in_a_thread(
                 past.present, "cli", roles or ["viewer"], "tests", lifetime_s=3600
             )
             recorder = AccessRecorder(past.present)
-            hub = Hub(past.present)
+            hub, present = Hub(past.present), Present(past)
             bounds = limits or RequestLimits(100.0, 500)
             operations = Operations(past.present)
-            api = Api(past, Identities(past.present), hub, recorder, bounds, operations, data_dir)
+            api = Api(
+                past, Identities(past.present), hub, present, recorder, bounds, operations, data_dir
+            )
             app = create(api)
             config = uvicorn.Config(app, log_config=None, lifespan="off")
             server.append(uvicorn.Server(config))
             found.set_result(secret)
             await server[0].serve(sockets=[listening])
             await operations.stop()
+            await present.stop()
         finally:
             await past.close()
 

@@ -55,6 +55,11 @@ class Principal:
         """Auditors see the rows of all namespaces."""
         return not self.namespaces or Role.AUDITOR in self.roles
 
+    @property
+    def scope(self) -> str:
+        """Equal for principals that see the same."""
+        return "" if self.everywhere else " ".join(sorted(self.namespaces))
+
     def changes(self, namespace: str) -> bool:
         """Whether it may change what is in a namespace. Auditors who are operators, too, see more
         than they may change."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from wharfinger.answers import facts, typed
 from wharfinger.answers.accesses import access_plain
 from wharfinger.answers.changes import compiled, compiled_away
-from wharfinger.answers.decisions import TYPES, Plain, as_line
+from wharfinger.answers.decisions import TYPES, as_line
 from wharfinger.answers.explanation import account_plain
 from wharfinger.answers.facts import LatestFacts
 from wharfinger.answers.lineage import lineage_plain
@@ -50,17 +50,17 @@ from wharfinger_api.access import RULES, Principal, allowed, check_table
 from wharfinger_api.asked import (
     LIMIT_MAX,
     Asked,
+    checked_position,
     cursor_in,
     cursor_text,
     cut_of,
     known_parameters,
     moment_in,
     own_namespaces,
-    page_of,
     start_position,
 )
 from wharfinger_api.changing import changed, kept_up, once, posted, waited
-from wharfinger_api.events import BATCH, LINES, SSE, EventStream, Hub, batch
+from wharfinger_api.events import BATCH, LINES, SSE, Hub, StreamedAnswer, Valid, batch, event_stream
 from wharfinger_api.figures import REQUEST_SECONDS, REQUESTS
 from wharfinger_api.identities import Identities, principal_of
 from wharfinger_api.limits import RequestLimits
@@ -99,6 +99,7 @@ from wharfinger_api.models import (
 from wharfinger_api.operations import Operations
 from wharfinger_api.planning import add_plans
 from wharfinger_api.preconditions import not_there
+from wharfinger_api.present import Moment, Present
 from wharfinger_api.problems import (
     MEDIA_TYPE,
     RETRY_AFTER_S,
@@ -109,6 +110,7 @@ from wharfinger_api.problems import (
 )
 from wharfinger_api.recording import AccessRecorder, actor_of
 from wharfinger_api.tokens import made_token, revoked, token_list
+from wharfinger_api.watching import Watch
 from wharfinger_api.webhook_delivery import WebhookDelivery
 from wharfinger_api.webhooks import add_webhooks
 
@@ -167,6 +169,14 @@ _KEYED: dict[str, Any] = {
 }
 
 
+_WATCHED_LIST: dict[str, Any] = {
+    "tags": ["fleet"],
+    "responses": {
+        200: {"content": {SSE: {}}, "description": "A page; as server-sent events, a watch."}
+    },
+}
+
+
 def _conditional(*headers: str) -> dict[str, Any]:
     said = "The `ETag` of what was seen, or `*`."
     return {
@@ -188,6 +198,9 @@ Namespace = Annotated[str, Path(max_length=253, pattern=_NO_CONTROLS)]
 Name = Annotated[str, Path(max_length=253, pattern=_NO_CONTROLS)]
 
 
+T = TypeVar("T")
+
+
 @dataclass(slots=True)
 class Api:
     """All that the routes need. `data` is read of the past of `past`; `identities` says who a
@@ -196,6 +209,7 @@ class Api:
     past: PastDatabase
     identities: Identities
     hub: Hub
+    present: Present
     recorder: AccessRecorder
     limits: RequestLimits
     operations: Operations
@@ -222,6 +236,102 @@ class Api:
             position = min(position, await self.past.position_of(cut))
         return Asked(request, principal, cut, self.past.at(cut), position), place
 
+    def still_valid(self, request: Request) -> Valid:
+        """Whether the credential of the request still says the same."""
+        credential = self.identities.credential(request.scope)
+        asking: Principal = request.state.principal
+
+        async def valid() -> bool:
+            try:
+                return bool(await self.identities.of(credential) == asking)
+            except LedgerError:
+                return True
+            except Problem as problem:
+                return problem.kind == "provider-away"
+
+        return valid
+
+    async def asked_now(self, request: Request) -> tuple[Asked, Moment]:
+        """The present. The moment holds until the next `await`."""
+        wanted = getattr(request.state, "min_position", None)
+        if wanted is not None:
+            await self._reached(wanted)
+        moment = await self.present.now()
+        ledger = self.past.at(moment.cut)
+        return (
+            Asked(request, request.state.principal, moment.cut, ledger, moment.position),
+            moment,
+        )
+
+    async def listed(
+        self,
+        page: Page,
+        kind: lists.ListKind[T],
+        select: Callable[[Sequence[T]], list[T]],
+        wanted: Mapping[str, Sequence[str]],
+    ) -> Response:
+        """One page of a list, or how many there are by group."""
+        lists.checked_fields(page.fields, kind.members)
+        if SSE in page.request.headers.get("accept", ""):
+            return await self._watched(page, kind, select, wanted)
+        place: Any = ""
+        scope = f"{kind.name} {page.request.state.principal.scope}"
+        if page.at or page.after:
+            asked, place = await self.asked(page.request, page.at, page.after)
+            kept = self.present.kept(scope, asked.cut) if page.after else None
+            found = kept if kept is not None else await kind.then(asked.ledger, asked.principal)
+        else:
+            asked, moment = await self.asked_now(page.request)
+            found = kind.now(moment, asked.principal)
+        selected = lists.selected(select, found)
+        if asked.typed:
+            return asked.value(list(selected), str)
+        chosen = lists.chosen(selected, kind.values, wanted)
+        if page.group_by:
+            groups = lists.grouped(chosen, kind.values, page.group_by)
+            return asked.answer({"groups": groups, "total": len(chosen)})
+        if page.after and not isinstance(place, str):
+            raise Problem(
+                "invalid", "after: expected what an earlier page of this list gave as next"
+            )
+        items, last = lists.page_of(chosen, kind.key, page.limit, place or "")
+        if last and not page.at:
+            self.present.keep(scope, asked.cut, found)
+        if page.fields:
+            shown = b",".join(
+                msgspec.json.encode(lists.with_fields(kind.plain(item), page.fields))
+                for item in items
+            )
+        else:
+            shown = b",".join(
+                self.present.encoded(kind.name, kind.key(item), item, kind.plain) for item in items
+            )
+        further = msgspec.json.encode(cursor_text(asked.cut, last) if last else None)
+        return asked.answer(b'{"items":[%s],"total":%d,"next":%s}' % (shown, len(chosen), further))
+
+    async def _watched(
+        self,
+        page: Page,
+        kind: lists.ListKind[T],
+        select: Callable[[Sequence[T]], list[T]],
+        wanted: Mapping[str, Sequence[str]],
+    ) -> Response:
+        if page.at or page.group_by:
+            named = "at" if page.at else "group_by"
+            raise Problem("invalid", f"{named}: a list of the past, or of groups, is not watched")
+        lists.selected(select, [])  # a state or a label that cannot be
+
+        def chosen(items: Sequence[T]) -> Sequence[T]:
+            return lists.chosen(select(items), kind.values, wanted)
+
+        after = page.request.headers.get("last-event-id") or page.after
+        begin = await checked_position(self.past, after) if after else None
+        asked, moment = await self.asked_now(page.request)
+        watch = Watch(
+            self.present, kind, asked.principal, chosen, page.fields, self.still_valid(page.request)
+        )
+        return StreamedAnswer(watch.parts(begin), moment.position, SSE)
+
     async def _reached(self, wanted: int | None) -> int:
         """The position of the feed, at least `wanted`. Problem: it has not come so far."""
         until = time.monotonic() + self.behind_s
@@ -236,6 +346,18 @@ class Api:
                     headers={"Retry-After": str(RETRY_AFTER_S)},
                 )
             await asyncio.sleep(BEHIND_POLL_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which page of a list is asked for, and of what form."""
+
+    request: Request
+    at: str
+    after: str
+    limit: int
+    fields: list[str]
+    group_by: list[str]
 
 
 def create(api: Api) -> FastAPI:
@@ -471,7 +593,7 @@ def _plane(app: FastAPI, api: Api) -> None:
 
 
 def _fleet(app: FastAPI, api: Api) -> None:
-    @app.get("/v1/bindings", tags=["fleet"], response_model=PageBody[BindingBody])
+    @app.get("/v1/bindings", response_model=PageBody[BindingBody], **_WATCHED_LIST)
     async def bindings(
         request: Request,
         namespace: Names,
@@ -488,27 +610,14 @@ def _fleet(app: FastAPI, api: Api) -> None:
         after: After = "",
     ) -> Response:
         """Bindings, and where they are."""
-        asked, place = await api.asked(request, at, after)
-        wanted = {"binding": binding, "outcome": outcome}
-        found = lists.selected(
+        return await api.listed(
+            Page(request, at, after, limit, fields, group_by),
+            lists.BINDINGS,
             ListSelection(namespace, cluster, policy, state, label).bindings,
-            await lists.bindings(asked.ledger, asked.principal),
-        )
-        if asked.typed:
-            return asked.value(found, str)
-        return _listed(
-            asked,
-            [facts.binding_plain(one) for one in found],
-            lists.BINDING_VALUES,
-            wanted,
-            "name",
-            place,
-            limit,
-            fields,
-            group_by,
+            {"binding": binding, "outcome": outcome},
         )
 
-    @app.get("/v1/clusters", tags=["fleet"], response_model=PageBody[ClusterBody])
+    @app.get("/v1/clusters", response_model=PageBody[ClusterBody], **_WATCHED_LIST)
     async def clusters(
         request: Request,
         cluster: Names,
@@ -523,27 +632,14 @@ def _fleet(app: FastAPI, api: Api) -> None:
         after: After = "",
     ) -> Response:
         """Member clusters: what is known of them, and whether they are silent."""
-        asked, place = await api.asked(request, at, after)
-        wanted = {"provider": provider, "region": region}
-        found = lists.selected(
+        return await api.listed(
+            Page(request, at, after, limit, fields, group_by),
+            lists.CLUSTERS,
             ListSelection((), cluster, (), state, label).cluster_list,
-            await lists.clusters(asked.ledger, asked.principal),
-        )
-        if asked.typed:
-            return asked.value(found, str)
-        return _listed(
-            asked,
-            [facts.cluster_plain(one) for one in found],
-            lists.CLUSTER_VALUES,
-            wanted,
-            "name",
-            place,
-            limit,
-            fields,
-            group_by,
+            {"provider": provider, "region": region},
         )
 
-    @app.get("/v1/nodes", tags=["fleet"], response_model=PageBody[NodeBody])
+    @app.get("/v1/nodes", response_model=PageBody[NodeBody], **_WATCHED_LIST)
     async def nodes(
         request: Request,
         cluster: Names,
@@ -557,27 +653,14 @@ def _fleet(app: FastAPI, api: Api) -> None:
         after: After = "",
     ) -> Response:
         """Nodes of all clusters, with the number of replicas on each."""
-        asked, place = await api.asked(request, at, after)
-        wanted = {"node": node}
-        found = lists.selected(
+        return await api.listed(
+            Page(request, at, after, limit, fields, group_by),
+            lists.NODES,
             ListSelection((), cluster, (), state, label).nodes,
-            await lists.nodes(asked.ledger, asked.principal),
-        )
-        if asked.typed:
-            return asked.value(found, str)
-        return _listed(
-            asked,
-            [facts.node_plain(one) for one in found],
-            lists.NODE_VALUES,
-            wanted,
-            "cluster name",
-            place,
-            limit,
-            fields,
-            group_by,
+            {"node": node},
         )
 
-    @app.get("/v1/policies", tags=["fleet"], response_model=PageBody[PolicyBody])
+    @app.get("/v1/policies", response_model=PageBody[PolicyBody], **_WATCHED_LIST)
     async def policies(
         request: Request,
         namespace: Names,
@@ -590,24 +673,11 @@ def _fleet(app: FastAPI, api: Api) -> None:
         after: After = "",
     ) -> Response:
         """Policies, with the number of bindings that each places."""
-        asked, place = await api.asked(request, at, after)
-        wanted = {"kind": kind}
-        found = lists.selected(
+        return await api.listed(
+            Page(request, at, after, limit, fields, group_by),
+            lists.POLICIES,
             ListSelection(namespace, (), policy).policy_list,
-            await lists.policies(asked.ledger, asked.principal),
-        )
-        if asked.typed:
-            return asked.value(found, str)
-        return _listed(
-            asked,
-            [facts.policy_plain(*one) for one in found],
-            lists.POLICY_VALUES,
-            wanted,
-            "key",
-            place,
-            limit,
-            fields,
-            group_by,
+            {"kind": kind},
         )
 
     @app.get("/v1/policies/{kind}/{namespace}/{name}", tags=["fleet"], response_model=OnePolicyBody)
@@ -617,39 +687,6 @@ def _fleet(app: FastAPI, api: Api) -> None:
         """One policy, whose `ETag` `PUT` and `DELETE` need. `-` as its namespace: it has none."""
         asked, _ = await api.asked(request, at)
         return await one_policy.get(asked, one_policy.named(kind, namespace, name))
-
-
-def _listed(
-    asked: Asked,
-    found: list[Plain],
-    values: Mapping[str, lists.Values],
-    wanted: Mapping[str, list[str]],
-    key: str,
-    after: str | None,
-    limit: int,
-    fields: list[str],
-    group_by: list[str],
-) -> Response:
-    """One page. `key`: the members by which the list is ordered."""
-    chosen = lists.chosen(found, values, wanted)
-    if group_by:
-        groups = lists.grouped(chosen, values, group_by)
-        return asked.answer({"groups": groups, "total": len(chosen)})
-    members = key.split()
-
-    def place(item: Plain) -> str:
-        return "\0".join(str(item[member]) for member in members)
-
-    if after is not None and not isinstance(after, str):
-        raise Problem("invalid", "after: expected what an earlier page of this list gave as next")
-    items, last = page_of(sorted(chosen, key=place), place, limit, after or "")
-    return asked.answer(
-        {
-            "items": lists.with_fields(items, fields),
-            "total": len(chosen),
-            "next": cursor_text(asked.cut, last) if last else None,
-        }
-    )
 
 
 # --- one binding
@@ -662,23 +699,34 @@ def _bindings(app: FastAPI, api: Api) -> None:
         """Problem: there is no such binding, or it is not theirs, which is not told apart."""
         asked, _ = await api.asked(request, at)
         full = f"{namespace}/{name}"
-        sees = asked.principal.sees(full)
-        if sees and await causality.decided_about(asked.ledger.database, full, ""):
+        if asked.principal.sees(full) and await causality.decided_about(
+            asked.ledger.database, full, ""
+        ):
             return asked, full
-        raise Problem(
-            "not-found",
-            f"no binding is named {full[:300]}",
-            hidden="" if sees else "needs a grant for that namespace",
-        )
+        raise missing(full, asked.principal)
+
+    def missing(full: str, principal: Principal) -> Problem:
+        hidden = "" if principal.sees(full) else "needs a grant for that namespace"
+        return Problem("not-found", f"no binding is named {full[:300]}", hidden=hidden)
 
     @app.get(prefix, tags=["bindings"], response_model=BindingBody)
     async def binding(request: Request, namespace: Namespace, name: Name, at: At) -> Response:
         """One binding: what it asks for, and where it is."""
-        asked, full = await known(request, namespace, name, at)
-        for found in await lists.bindings(asked.ledger, asked.principal):
-            if found.binding.name == full:
-                return asked.value(found, facts.binding_plain)
-        raise Problem("not-found", f"no binding is named {full[:300]}")
+        full = f"{namespace}/{name}"
+        if at:
+            asked, _ = await known(request, namespace, name, at)
+            found = await facts.binding_now(asked.ledger, full)
+        else:
+            asked, moment = await api.asked_now(request)
+            sees = asked.principal.sees(full)
+            found = moment.view.binding(full) if sees else None
+        if found is None:
+            raise missing(full, asked.principal)
+        if asked.typed or at:
+            return asked.value(found, facts.binding_plain)
+        return asked.answer(
+            api.present.encoded(lists.BINDINGS.name, full, found, facts.binding_plain)
+        )
 
     @app.get(f"{prefix}/history", tags=["bindings"], response_model=BindingHistory)
     async def binding_history(
@@ -821,19 +869,9 @@ def _events(app: FastAPI, api: Api) -> None:
         position = await start_position(api.past, start)
         accept = request.headers.get("accept", "")
         if SSE in accept or LINES in accept:
-            credential = api.identities.credential(request.scope)
-            asking: Principal = request.state.principal
-
-            async def valid() -> bool:
-                try:
-                    return bool(await api.identities.of(credential) == asking)
-                except LedgerError:
-                    return True
-                except Problem as problem:
-                    return problem.kind == "provider-away"
-
             head = await feed.head(api.past.present)
-            return EventStream(
+            valid = api.still_valid(request)
+            return event_stream(
                 api.hub, wanted, position, head, valid, lines=LINES in accept, limit=limit
             )
         size = limit or 100

@@ -12,7 +12,7 @@ import hashlib
 import json
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -174,19 +174,6 @@ def _query_fields(route: APIRoute) -> Iterable[Any]:
 
 def _repeated(field: Any) -> bool:
     return "list" in str(field.field_info.annotation)
-
-
-def page_of(
-    items: Sequence[Mapping[str, object]],
-    key: Callable[[Mapping[str, object]], str],
-    limit: int,
-    after: str,
-) -> tuple[list[Mapping[str, object]], str]:
-    """The items behind the key `after`, at most `limit`, and the key to go on behind; empty: there
-    are no more. `items` in order of `key`."""
-    rest = [item for item in items if key(item) > after] if after else list(items)
-    shown = rest[:limit]
-    return shown, key(shown[-1]) if len(rest) > limit else ""
 
 
 def cursor_text(cut: LedgerCut, place: object) -> str:

@@ -15,7 +15,7 @@ import random
 import time
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -215,39 +215,45 @@ class Hub:
             channel.add(frames, through)
 
 
-class EventStream(Response):
-    """An answer without an end. `valid`: whether the reader's credential still holds."""
+Valid = Callable[[], Awaitable[bool]]
+"""Whether the reader's credential still holds."""
+
+
+class Lasting:
+    """When an answer without an end ends, or has to say something."""
+
+    def __init__(self, valid: Valid) -> None:
+        self._valid = valid
+        self._began = self._checked = time.monotonic()
+        self._life_s = LIFE_S * random.uniform(1 - LIFE_JITTER, 1 + LIFE_JITTER)
+
+    async def over(self) -> bool:
+        now = time.monotonic()
+        if now - self._began > self._life_s:
+            return True
+        if now - self._checked > CHECK_S:
+            self._checked = now
+            return not await self._valid()
+        return False
+
+
+class StreamedAnswer(Response):
+    """An answer without an end. `parts`: its body as it comes."""
 
     media_type = SSE
 
-    def __init__(
-        self,
-        hub: Hub,
-        wanted: FeedFilter,
-        after: int,
-        head: FeedHead,
-        valid: Callable[[], Awaitable[bool]],
-        *,
-        lines: bool = False,
-        limit: int | None = None,
-    ) -> None:
+    def __init__(self, parts: AsyncGenerator[bytes, None], position: int, media_type: str) -> None:
         self.status_code = 200
         self.background = None
-        self.media_type = LINES if lines else SSE
+        self.media_type = media_type
         self.init_headers(
             {
                 "Cache-Control": "no-store",
                 "X-Accel-Buffering": "no",
-                "Wharfinger-Position": str(head.position),
+                "Wharfinger-Position": str(position),
             }
         )
-        self._hub = hub
-        self._wanted = wanted
-        self._after = after
-        self._head = head
-        self._valid = valid
-        self._lines = lines
-        self._limit = limit
+        self._parts = parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         SSE_CLIENTS.inc()
@@ -273,7 +279,7 @@ class EventStream(Response):
                     {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
                 )
             why = "ended"
-            async with contextlib.aclosing(self._parts()) as parts:
+            async with contextlib.aclosing(self._parts) as parts:
                 async for part in parts:
                     async with asyncio.timeout(SLOW_S):
                         await send({"type": "http.response.body", "body": part, "more_body": True})
@@ -283,23 +289,45 @@ class EventStream(Response):
         except TimeoutError:
             return "slow"
 
-    async def _parts(self) -> AsyncGenerator[bytes, None]:
+
+def event_stream(
+    hub: Hub,
+    wanted: FeedFilter,
+    after: int,
+    head: FeedHead,
+    valid: Valid,
+    *,
+    lines: bool = False,
+    limit: int | None = None,
+) -> StreamedAnswer:
+    """Events of the feed beyond `after`."""
+    feed_ = _FeedParts(hub, wanted, after, head, valid, lines, limit)
+    return StreamedAnswer(feed_.parts(), head.position, LINES if lines else SSE)
+
+
+@dataclass(frozen=True, slots=True)
+class _FeedParts:
+    _hub: Hub
+    _wanted: FeedFilter
+    _after: int
+    _head: FeedHead
+    _valid: Valid
+    _lines: bool
+    _limit: int | None
+
+    async def parts(self) -> AsyncGenerator[bytes, None]:
         position = self._after
         left = self._limit
         told = position  # the last that the reader can resume from
-        began = checked = bookmarked = said = time.monotonic()
-        life_s = LIFE_S * random.uniform(1 - LIFE_JITTER, 1 + LIFE_JITTER)
+        bookmarked = said = time.monotonic()
+        lasting = Lasting(self._valid)
         if not self._lines:
             yield self._opened()
         channel = await self._hub.channel(self._wanted)
         while left is None or left > 0:
             now = time.monotonic()
-            if now - began > life_s:
+            if await lasting.over():
                 return
-            if now - checked > CHECK_S:
-                checked = now
-                if not await self._valid():
-                    return
             if position >= channel.start:
                 frames, through = channel.beyond(position), max(position, channel.through)
             else:
@@ -333,8 +361,7 @@ class EventStream(Response):
                 await channel.wait(min(HEARTBEAT_S, CHECK_S))
 
     def _opened(self) -> bytes:
-        retry = int(RETRY_MS * random.uniform(1 - RETRY_JITTER, 1 + RETRY_JITTER))
-        data = msgspec.json.encode(
+        return opened(
             {
                 "from": self._after,
                 "earliest": self._head.earliest,
@@ -342,7 +369,12 @@ class EventStream(Response):
                 "filter": self._wanted.digest(),
             }
         )
-        return b"retry: %d\nevent: opened\ndata: %s\n\n" % (retry, data)
+
+
+def opened(said: Mapping[str, object]) -> bytes:
+    """The first frame of a stream, with the time after which its reader is to come again."""
+    retry = int(RETRY_MS * random.uniform(1 - RETRY_JITTER, 1 + RETRY_JITTER))
+    return b"retry: %d\nevent: opened\ndata: %s\n\n" % (retry, msgspec.json.encode(said))
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -19,7 +19,6 @@ from wharfinger.events.accepted import Accepted, accepted
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.ledger.database import Database
-from wharfinger_api import lists
 from wharfinger_api.asked import etag_of
 from wharfinger_api.changing import changed, kept_up
 from wharfinger_api.models import ManifestsBody, ManifestText, OneManifestBody
@@ -66,7 +65,7 @@ async def delete(
 
 async def _etag(database: Database, request: Request, full: str) -> str | None:
     """As `GET` would answer now; None: there is no such binding."""
-    for found in await lists.bindings(Ledger(database), request.state.principal):
-        if found.binding.name == full:
-            return etag_of(msgspec.json.encode(facts.binding_plain(found)))
-    return None
+    if not request.state.principal.sees(full):
+        return None
+    found = await facts.binding_now(Ledger(database), full)
+    return etag_of(msgspec.json.encode(facts.binding_plain(found))) if found else None

@@ -109,7 +109,7 @@ async def _etag(database: Database, request: Request, name: NamedPolicy) -> str 
 
 
 async def _policy(ledger: Ledger, principal: Principal, name: NamedPolicy) -> Policy | None:
-    found = await lists.policies(ledger, principal)
+    found = await lists.policies_then(ledger, principal)
     return next((policy for policy, _ in found if policy.key == name.key), None)
 
 

@@ -46,6 +46,7 @@ from wharfinger_api.identities import Identities, Providers
 from wharfinger_api.limits import RequestLimits
 from wharfinger_api.openid import OpenId
 from wharfinger_api.operations import Operations
+from wharfinger_api.present import Present
 from wharfinger_api.recording import AccessRecorder
 from wharfinger_api.token_review import TokenReviews
 from wharfinger_api.webhook_delivery import WebhookDelivery
@@ -99,7 +100,7 @@ async def _run(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings, past: PastDatabase) -> int:
-    hub = Hub(past.present)
+    hub, present = Hub(past.present), Present(past)
     recorder = AccessRecorder(past.present)
     limits = RequestLimits(settings.api_requests_per_s, settings.api_requests_burst)
     operations = Operations(past.present)
@@ -114,6 +115,7 @@ async def _serve(settings: Settings, past: PastDatabase) -> int:
         past,
         identities,
         hub,
+        present,
         recorder,
         limits,
         operations,
@@ -145,6 +147,7 @@ async def _serve(settings: Settings, past: PastDatabase) -> int:
         if webhooks is not None:
             await webhooks.stop()
         await hub.stop()
+        await present.stop()
         await recorder.stop()
         if providers.reviews is not None:
             await providers.reviews.stop()

@@ -44,12 +44,13 @@ from wharfinger.events.decisions import (
 from wharfinger.events.decisions.wording import targets_text
 from wharfinger.events.policies import PolicyApplied
 from wharfinger.events.registry import types_of
-from wharfinger.events.streams import FLEET
+from wharfinger.events.streams import BINDINGS, CLUSTER, FLEET
 from wharfinger.history.outcomes import WAITING
 from wharfinger.history.points import HistoryPoint
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import Fact, Ledger, LedgerRow, causality
 from wharfinger.runtime.ledger.fact_events import event_of
+from wharfinger.runtime.ledger.facts import latest
 from wharfinger.runtime.placed_replicas import replicas_on_nodes
 
 if TYPE_CHECKING:
@@ -58,10 +59,10 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound=Value)
 
 
-_DECLINED = types_of(*kinds_about("proposal"))
+DECLINED_TYPES = types_of(*kinds_about("proposal"))
 
 
-_SETTLING = types_of(*SETTLING)
+SETTLING_TYPES = types_of(*SETTLING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,13 +246,13 @@ async def bindings_now(ledger: Ledger, name: str | None) -> list[BindingShown]:
     facts = await known_facts(ledger)
     fleet = {row.subject: row for row in await ledger.current(name or "", FLEET)}
     # A proposal that was refused says nothing of where the binding is: the decision before it does.
-    declined = [subject for subject, row in fleet.items() if row.type in _DECLINED]
-    fleet |= await causality.latest_of(ledger.database, declined, _SETTLING, FLEET)
+    declined = [subject for subject, row in fleet.items() if row.type in DECLINED_TYPES]
+    fleet |= await causality.latest_of(ledger.database, declined, SETTLING_TYPES, FLEET)
     placed = await _placed_replicas(ledger)
-    return [_decided(b, fleet.get(b.name), placed.get(b.name, 0)) for b in facts.bindings]
+    return [binding_shown(b, fleet.get(b.name), placed.get(b.name, 0)) for b in facts.bindings]
 
 
-def _decided(binding: Binding, row: LedgerRow | None, placed: int) -> BindingShown:
+def binding_shown(binding: Binding, row: LedgerRow | None, placed: int) -> BindingShown:
     if row is None:
         return BindingShown(binding, WAITING, "", (), placed)
     data = row.data()
@@ -259,6 +260,22 @@ def _decided(binding: Binding, row: LedgerRow | None, placed: int) -> BindingSho
     return BindingShown(
         binding, row.outcome, as_decision(data).sentence(), held, placed, str(row.id)
     )
+
+
+async def binding_now(ledger: Ledger, name: str) -> BindingShown | None:
+    """One binding, as `bindings_now` shows it. The cost grows with what was decided about it, and
+    with the clusters that have had it; not with the other bindings. None: it is not there."""
+    found = [event_of(fact).data for fact in await latest(ledger.database, [(BINDINGS.name, name)])]
+    if not found or not isinstance(found[0], BindingRequested):
+        return None
+    rows = await ledger.current_of([name], "")
+    row = next((row for row in reversed(rows) if row.stream.startswith(FLEET)), None)
+    if row is not None and row.type in DECLINED_TYPES:
+        settled = await causality.latest_of(ledger.database, [name], SETTLING_TYPES, FLEET)
+        row = settled.get(name, row)
+    streams = {row.stream for row in rows if row.stream.startswith(CLUSTER)}
+    placed = await replicas_on_nodes(ledger, streams) if streams else {}
+    return binding_shown(found[0].binding, row, sum(one == name for _, one, _ in placed))
 
 
 async def bindings_then(ledger: Ledger, point: HistoryPoint) -> list[BindingShown]:
@@ -312,6 +329,18 @@ def binding_plain(shown: BindingShown) -> Plain:
         "targets": [{"cluster": t.cluster, "replicas": t.replicas} for t in shown.targets],
         "placed": shown.placed,
     }
+
+
+BINDING_MEMBERS = frozenset(Binding.__struct_encode_fields__) | {
+    "outcome",
+    "decision",
+    "targets",
+    "placed",
+}
+CLUSTER_MEMBERS = frozenset(Cluster.__struct_encode_fields__) | {"nodes", "silent"}
+NODE_MEMBERS = frozenset(Node.__struct_encode_fields__) | {"cluster", "replicas"}
+POLICY_MEMBERS = frozenset(Policy.__struct_encode_fields__) | {"key", "bindings"}
+"""Of the JSON of each, where it has a value."""
 
 
 def cluster_plain(shown: ClusterShown) -> Plain:

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+from wharfinger.events.streams import LEDGER
 from wharfinger.runtime.deadlines import Deadlines
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.errors import LedgerError
@@ -25,6 +26,11 @@ from wharfinger.runtime.ledger.version import require_version
 SCHEMA = "ledger_at"
 
 _HEADS = "select id, name, round, seq from stream order by id"
+_EXTENT = f"""
+select coalesce((select position from feed_head), 0), coalesce(sum(seq), 0)::bigint,
+    coalesce(sum(seq) filter (where name = '{LEDGER}'), 0)::bigint
+from stream
+"""
 
 
 _BY_SEQ = """
@@ -86,6 +92,16 @@ class LedgerCut(NamedTuple):
         return {name: place.seq for name, place in self.places.items()}
 
 
+class Extent(NamedTuple):
+    """How much the ledger has: the last position of the feed, and the decisions of all streams.
+    `went_back`: how often it has lost some. As many as before means that nothing was decided since,
+    if it did not go back."""
+
+    position: int
+    decisions: int
+    went_back: int
+
+
 class PastDatabase:
     """Connections that read a past of `url`'s ledger, one pool for every cut."""
 
@@ -119,6 +135,12 @@ class PastDatabase:
         async with self.present.reading() as raw:
             rows = await raw.fetch(_HEADS)
         return LedgerCut({name: StreamCut(id_, number, seq) for id_, name, number, seq in rows})
+
+    async def extent(self) -> Extent:
+        async with self.present.reading(repeated=True) as raw:
+            row = await raw.fetchrow(_EXTENT)
+        assert row is not None, "an aggregate has a row"
+        return Extent(*row)
 
     async def cut_by_seq(self, seqs: Mapping[str, int]) -> LedgerCut:
         """After the decision `seq` of each stream, and after the last round of which no decision is

@@ -185,6 +185,18 @@ join round r on r.stream = d.stream and r.number = d.round and r.day = d.day
 order by d.subject, s.name
 """
 
+# As before, of these subjects ($1); one probe a subject, stream and partition of the decisions.
+_CURRENT_OF = f"""
+select {ROW} from unnest($1::text[]) as w(subject)
+cross join unnest($2::text[]) as n(name) join stream s on s.name = n.name
+cross join lateral (
+    select k.* from decision k where k.subject = w.subject and k.stream = s.id
+    order by k.seq desc limit 1
+) d
+join round r on r.stream = d.stream and r.number = d.round
+order by d.subject, s.name
+"""
+
 
 class Days:
     """On which day a stream's rows were that were read last. In one epoch of a stream time never
@@ -265,6 +277,14 @@ async def current(database: Database, subject: str, stream: str) -> list[LedgerR
     async with database.reading(patient=True) as raw:
         names = [name for name in await _names(raw, stream) if stream or name != INTAKE]
         found = await raw.fetch(_CURRENT, subject, _after_prefix(subject), names)
+    return [row_of(record) for record in found]
+
+
+async def current_of(database: Database, subjects: Collection[str], stream: str) -> list[LedgerRow]:
+    """As `current`, of exactly these subjects."""
+    async with database.reading(patient=True) as raw:
+        names = [name for name in await _names(raw, stream) if stream or name != INTAKE]
+        found = await raw.fetch(_CURRENT_OF, list(subjects), names)
     return [row_of(record) for record in found]
 
 

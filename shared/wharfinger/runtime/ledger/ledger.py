@@ -219,6 +219,9 @@ class Ledger:
     async def current(self, subject: str = "", stream: str = "") -> list[LedgerRow]:
         return await decision_rows.current(self._database, subject, stream)
 
+    async def current_of(self, subjects: Collection[str], stream: str = "") -> list[LedgerRow]:
+        return await decision_rows.current_of(self._database, subjects, stream)
+
     def recorded_rounds(
         self,
         stream: str,

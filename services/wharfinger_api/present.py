@@ -1,0 +1,244 @@
+"""The fleet of the present, from which lists and single objects of the present are answered.
+
+The first request loads it; while it is used it follows the ledger. Before each answer it is moved
+on to what the ledger has, so a reader sees what was committed before it asked. What is not asked
+for in `IDLE_S` is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import structlog
+
+from wharfinger.answers.decisions import Plain
+from wharfinger.answers.fleet_view import Changed, FleetView
+from wharfinger.events.streams import LEDGER
+from wharfinger.runtime.ledger import Ledger, LedgerError
+from wharfinger.runtime.ledger.at_position import Extent, LedgerCut, PastDatabase
+from wharfinger.runtime.service import end_tasks
+
+IDLE_S = 600.0
+FOLLOW_S = 1.0
+"""How often it is moved on while nobody asks."""
+
+PAGES_S = 300.0
+PAGES_MAX = 20
+"""So long, and so many, lists are kept of which a page was given and not the last one."""
+
+GATHER_S = 0.05
+"""What comes within this time is shown together to those who watch."""
+
+JOURNAL_MAX = 5_000
+"""Changes, each of one look at the ledger, that are known to those who come again."""
+
+ENCODED_MAX = 20_000
+"""Items of which the JSON is kept."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The view, which holds until the next `await`. `cut`: what it has of the ledger; `position`:
+    it has everything through here of the feed. `version`: rises with every change."""
+
+    view: FleetView
+    cut: LedgerCut
+    position: int
+    version: int
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A list whose next pages may be asked for."""
+
+    items: Sequence[Any]
+    until: float
+
+
+class Present:
+    def __init__(self, past: PastDatabase) -> None:
+        self._past = past
+        self._ledger = Ledger(past.present)
+        self._view: FleetView | None = None
+        self._cut = LedgerCut({})
+        self._moving = asyncio.Lock()
+        self._used_at = 0.0
+        self._following: asyncio.Task[None] | None = None
+        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+        self._version = 0
+        self._known_from = 0
+        """The journal has all changes beyond this position."""
+        self._journal: list[tuple[int, Changed]] = []
+        self._news = asyncio.Event()
+        self._watchers = 0
+        self._wakeup = asyncio.Event()
+        self._encoded: OrderedDict[tuple[str, str], tuple[object, bytes]] = OrderedDict()
+
+    async def stop(self) -> None:
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    async def now(self) -> Moment:
+        """As the ledger is now. LedgerError: the database is away."""
+        self._used_at = time.monotonic()
+        if self._following is None or self._following.done():
+            self._following = asyncio.create_task(self._follow(), name="present")
+        while True:
+            extent = await self._past.extent()
+            if self._has(extent):
+                assert self._view is not None
+                return Moment(self._view, self._cut, extent.position, self._version)
+            async with self._moving:
+                if not self._has(extent):
+                    await self._move_on(extent)
+
+    def _has(self, extent: Extent) -> bool:
+        """Whether the view has all of it."""
+        view = self._view
+        return (
+            view is not None
+            and not view.went_back
+            and view.cursors.get(LEDGER, 0) == extent.went_back
+            and view.decisions >= extent.decisions
+        )
+
+    def changed_since(self, version: int) -> list[Changed] | None:
+        """What has changed since the moment of that version; None: that is not known any more."""
+        first = self._version - len(self._journal)
+        return None if version < first else [c for _, c in self._journal[version - first :]]
+
+    def changed_after(self, position: int) -> list[Changed] | None:
+        """What a reader may not have seen who has everything through `position`; as
+        `changed_since`.
+
+        Decisions are shown before they have a position, so a change at this very position may be
+        later than what the reader has seen."""
+        if position < self._known_from:
+            return None
+        return [changed for at, changed in self._journal if at >= position]
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Inside, the view follows at once what the ledger says."""
+        self._watchers += 1
+        self._wakeup.set()
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+            self._used_at = time.monotonic()
+
+    async def news(self, version: int, seconds: float) -> None:
+        """Until there is a later version, or so long."""
+        if self._version == version:
+            news = self._news
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await news.wait()
+
+    def encoded(self, kind: str, key: str, item: object, plain: Callable[[Any], Plain]) -> bytes:
+        """The JSON of an item that is shown under this key of its kind."""
+        known = self._encoded.get((kind, key))
+        if known is not None and known[0] is item:
+            self._encoded.move_to_end((kind, key))
+            return known[1]
+        made = msgspec.json.encode(plain(item))
+        self._encoded[kind, key] = item, made
+        if len(self._encoded) > ENCODED_MAX:
+            self._encoded.popitem(last=False)
+        return made
+
+    def keep(self, kind: str, cut: LedgerCut, items: Sequence[Any]) -> None:
+        """Pages of this list will be asked for."""
+        self._kept[kind, cut.setting] = _Kept(items, time.monotonic() + PAGES_S)
+        self._kept.move_to_end((kind, cut.setting))
+        while len(self._kept) > PAGES_MAX:
+            self._kept.popitem(last=False)
+
+    def kept(self, kind: str, cut: LedgerCut) -> Sequence[Any] | None:
+        found = self._kept.get((kind, cut.setting))
+        return found.items if found is not None and found.until > time.monotonic() else None
+
+    # --- following
+
+    async def _follow(self) -> None:
+        """While it is used. A database that is away is asked again; those who ask meanwhile are
+        answered that it is."""
+        listening = asyncio.create_task(
+            self._ledger.notifications(self._wakeup), name="present-notifications"
+        )
+        try:
+            while self._watchers or time.monotonic() - self._used_at < IDLE_S:
+                if self._watchers:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(FOLLOW_S):
+                            await self._wakeup.wait()
+                    await asyncio.sleep(GATHER_S)
+                    self._wakeup.clear()
+                else:
+                    await asyncio.sleep(FOLLOW_S)
+                used = self._used_at
+                with suppress(LedgerError):
+                    await self.now()
+                self._used_at = used
+        finally:
+            await end_tasks([listening])
+        self._view = None
+        self._journal.clear()
+        self._kept.clear()
+        self._encoded.clear()
+
+    async def _move_on(self, extent: Extent) -> None:
+        view = self._view
+        if view is None or view.went_back or view.cursors.get(LEDGER, 0) != extent.went_back:
+            view = await self._load(extent)
+        changed = Changed()
+        try:
+            while True:
+                await view.follow(self._ledger, changed)
+                heads = await self._past.heads()
+                if view.decisions >= sum(heads.seqs.values()):
+                    break
+        finally:  # what was taken in has to be known, also if the rest could not be read
+            if changed:
+                self._note(extent.position, changed)
+        if view.cursors == {name: seq for name, seq in heads.seqs.items() if seq}:
+            self._cut = heads
+        else:  # it has more than these heads
+            self._cut = await self._past.cut_by_seq(view.cursors)
+
+    async def _load(self, extent: Extent) -> FleetView:
+        self._view = None
+        began = time.monotonic()
+        view = await FleetView.load(self._ledger)
+        log.info("present.loaded", seconds=round(time.monotonic() - began, 1))
+        # A later version of which nothing is known: who watches gets the whole list again.
+        self._journal.clear()
+        self._version += 1
+        self._known_from = extent.position
+        self._view = view
+        self._say()
+        return view
+
+    def _note(self, position: int, changed: Changed) -> None:
+        self._version += 1
+        self._journal.append((position, changed))
+        if len(self._journal) > 2 * JOURNAL_MAX:
+            self._known_from = self._journal[JOURNAL_MAX - 1][0] + 1
+            del self._journal[:JOURNAL_MAX]
+        self._say()
+
+    def _say(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
