@@ -93,7 +93,7 @@ async def policies_then(ledger: Ledger, principal: Principal) -> list[PolicyShow
     return _used(found, Counter(b.policy for b in bound if principal.sees(b.name)), principal)
 
 
-BINDINGS = ListKind[facts.BindingShown](
+BINDINGS: ListKind[facts.BindingShown] = ListKind(
     "bindings",
     lambda shown: shown.binding.name,
     facts.binding_plain,
@@ -111,7 +111,7 @@ BINDINGS = ListKind[facts.BindingShown](
     lambda changed: changed.bindings,
     lambda key: {"name": key},
 )
-CLUSTERS = ListKind[facts.ClusterShown](
+CLUSTERS: ListKind[facts.ClusterShown] = ListKind(
     "clusters",
     lambda shown: shown.cluster.name,
     facts.cluster_plain,
@@ -127,7 +127,7 @@ CLUSTERS = ListKind[facts.ClusterShown](
     lambda changed: changed.clusters,
     lambda key: {"name": key},
 )
-NODES = ListKind[facts.NodeShown](
+NODES: ListKind[facts.NodeShown] = ListKind(
     "nodes",
     lambda shown: f"{shown.cluster}\0{shown.node.name}",
     facts.node_plain,
@@ -139,7 +139,7 @@ NODES = ListKind[facts.NodeShown](
     lambda changed: map("\0".join, changed.nodes),
     lambda key: dict(zip(("cluster", "name"), key.split("\0"), strict=True)),
 )
-POLICIES = ListKind[PolicyShown](
+POLICIES: ListKind[PolicyShown] = ListKind(
     "policies",
     lambda shown: shown[0].key,
     lambda shown: facts.policy_plain(*shown),

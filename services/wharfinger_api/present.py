@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import structlog
 
 from wharfinger.answers.decisions import Plain
 from wharfinger.answers.fleet_view import Changed, FleetView
@@ -41,8 +40,6 @@ JOURNAL_MAX = 5_000
 
 ENCODED_MAX = 20_000
 """Items of which the JSON is kept."""
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +217,7 @@ class Present:
 
     async def _load(self, extent: Extent) -> FleetView:
         self._view = None
-        began = time.monotonic()
         view = await FleetView.load(self._ledger)
-        log.info("present.loaded", seconds=round(time.monotonic() - began, 1))
         # A later version of which nothing is known: who watches gets the whole list again.
         self._journal.clear()
         self._version += 1
