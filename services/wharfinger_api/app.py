@@ -50,7 +50,6 @@ from wharfinger_api.access import RULES, Principal, allowed, check_table
 from wharfinger_api.asked import (
     LIMIT_MAX,
     Asked,
-    checked_position,
     cursor_in,
     cursor_text,
     cut_of,
@@ -325,12 +324,11 @@ class Api:
             return lists.chosen(select(items), kind.values, wanted)
 
         after = page.request.headers.get("last-event-id") or page.after
-        begin = await checked_position(self.past, after) if after else None
         asked, moment = await self.asked_now(page.request)
         watch = Watch(
             self.present, kind, asked.principal, chosen, page.fields, self.still_valid(page.request)
         )
-        return StreamedAnswer(watch.parts(begin), moment.position, SSE)
+        return StreamedAnswer(watch.parts(after), moment.position, SSE)
 
     async def _reached(self, wanted: int | None) -> int:
         """The position of the feed, at least `wanted`. Problem: it has not come so far."""

@@ -8,6 +8,7 @@ for in `IDLE_S` is forgotten.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -72,9 +73,9 @@ class Present:
         self._following: asyncio.Task[None] | None = None
         self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
         self._version = 0
-        self._known_from = 0
-        """The journal has all changes beyond this position."""
-        self._journal: list[tuple[int, Changed]] = []
+        self._journal: list[Changed] = []
+        """Of the latest versions."""
+        self._loaded = ""
         self._news = asyncio.Event()
         self._watchers = 0
         self._wakeup = asyncio.Event()
@@ -91,14 +92,12 @@ class Present:
         self._used_at = time.monotonic()
         if self._following is None or self._following.done():
             self._following = asyncio.create_task(self._follow(), name="present")
-        while True:
-            extent = await self._past.extent()
-            if self._has(extent):
-                assert self._view is not None
-                return Moment(self._view, self._cut, extent.position, self._version)
-            async with self._moving:
-                if not self._has(extent):
-                    await self._move_on(extent)
+        extent = await self._past.extent()
+        async with self._moving:  # what is half taken in is no moment
+            if not self._has(extent):
+                await self._move_on(extent.went_back)
+            assert self._view is not None
+            return Moment(self._view, self._cut, extent.position, self._version)
 
     def _has(self, extent: Extent) -> bool:
         """Whether the view has all of it."""
@@ -113,17 +112,17 @@ class Present:
     def changed_since(self, version: int) -> list[Changed] | None:
         """What has changed since the moment of that version; None: that is not known any more."""
         first = self._version - len(self._journal)
-        return None if version < first else [c for _, c in self._journal[version - first :]]
+        return self._journal[version - first :] if first <= version <= self._version else None
 
-    def changed_after(self, position: int) -> list[Changed] | None:
-        """What a reader may not have seen who has everything through `position`; as
-        `changed_since`.
+    def token(self, version: int) -> str:
+        """Names this version to those who come again; it is known by this process only."""
+        return f"{self._loaded}.{version}"
 
-        Decisions are shown before they have a position, so a change at this very position may be
-        later than what the reader has seen."""
-        if position < self._known_from:
-            return None
-        return [changed for at, changed in self._journal if at >= position]
+    def version_of(self, token: str) -> int | None:
+        """None: of another process, or from before the view was loaded again."""
+        loaded, _, version = token.partition(".")
+        known = loaded == self._loaded and version.isascii() and version.isdecimal()
+        return int(version) if known and len(version) < 19 else None
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
@@ -196,10 +195,10 @@ class Present:
         self._kept.clear()
         self._encoded.clear()
 
-    async def _move_on(self, extent: Extent) -> None:
+    async def _move_on(self, went_back: int) -> None:
         view = self._view
-        if view is None or view.went_back or view.cursors.get(LEDGER, 0) != extent.went_back:
-            view = await self._load(extent)
+        if view is None or view.went_back or view.cursors.get(LEDGER, 0) != went_back:
+            view = await self._load()
         changed = Changed()
         try:
             while True:
@@ -209,28 +208,27 @@ class Present:
                     break
         finally:  # what was taken in has to be known, also if the rest could not be read
             if changed:
-                self._note(extent.position, changed)
+                self._note(changed)
         if view.cursors == {name: seq for name, seq in heads.seqs.items() if seq}:
             self._cut = heads
         else:  # it has more than these heads
             self._cut = await self._past.cut_by_seq(view.cursors)
 
-    async def _load(self, extent: Extent) -> FleetView:
+    async def _load(self) -> FleetView:
         self._view = None
         view = await FleetView.load(self._ledger)
         # A later version of which nothing is known: who watches gets the whole list again.
         self._journal.clear()
         self._version += 1
-        self._known_from = extent.position
+        self._loaded = secrets.token_hex(4)
         self._view = view
         self._say()
         return view
 
-    def _note(self, position: int, changed: Changed) -> None:
+    def _note(self, changed: Changed) -> None:
         self._version += 1
-        self._journal.append((position, changed))
+        self._journal.append(changed)
         if len(self._journal) > 2 * JOURNAL_MAX:
-            self._known_from = self._journal[JOURNAL_MAX - 1][0] + 1
             del self._journal[:JOURNAL_MAX]
         self._say()
 

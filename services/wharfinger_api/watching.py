@@ -2,9 +2,8 @@
 
 Frames are server-sent events. `item` is one of the list as it is at the beginning; after `synced`
 the list is whole. Then `changed` has an item as it is since, and `removed` says which one is not in
-the list any more. The id of a frame is a position: a reader who comes again with the last one gets
-what has changed since, without the list, as long as that is known here. `opened` says which of both
-follows. A change may be repeated; what is said last of an item holds.
+the list any more. A reader who comes again with the id of the last frame gets what has changed
+since, without the list, as long as that is known here. `opened` says which of both follows.
 """
 
 from __future__ import annotations
@@ -41,12 +40,13 @@ class Watch(Generic[T]):
     fields: Sequence[str]
     valid: Valid
 
-    async def parts(self, after: int | None) -> AsyncGenerator[bytes, None]:
-        """`after`: the position of the last frame that the reader has had."""
+    async def parts(self, after: str) -> AsyncGenerator[bytes, None]:
+        """`after`: the id of the last frame that the reader has had."""
         lasting = Lasting(self.valid)
         async with self.present.watched():
             moment = await self.present.now()
-            missed = None if after is None else self.present.changed_after(after)
+            seen = self.present.version_of(after)
+            missed = None if seen is None else self.present.changed_since(seen)
             yield opened({"resumed": missed is not None, "position": moment.position})
             shown = self._shown(moment)
             inside = {self.kind.key(item) for item in shown}
@@ -57,29 +57,33 @@ class Watch(Generic[T]):
                 # What it has from before is not known here: what is not in the list is removed.
                 keys = self._keys(missed)
                 yield self._changes(moment, keys, inside | keys)
-            yield _frame("synced", {"position": moment.position}, moment.position)
-            said = bookmarked = time.monotonic()
-            told = moment.position
+            yield self._told("synced", moment)
+            said = told = time.monotonic()
             while not await lasting.over():
                 await self.present.news(moment.version, min(HEARTBEAT_S, CHECK_S))
-                before = moment.version
+                before = moment
                 try:
                     moment = await self.present.now()
                 except LedgerError:
                     continue
                 now = time.monotonic()
-                changed = self.present.changed_since(before)
+                changed = self.present.changed_since(before.version)
                 if changed is None:
-                    return  # the reader comes again, and gets what it missed or the list
-                if changed and (part := self._changes(moment, self._keys(changed), inside)):
-                    told, said = moment.position, now
-                    yield part + _position(told)
-                elif moment.position > told and now - bookmarked > BOOKMARK_S:
-                    told, said, bookmarked = moment.position, now, now
-                    yield _frame("bookmark", {"position": told}, told)
+                    return  # the reader comes again, and gets the list
+                if part := self._changes(moment, self._keys(changed), inside):
+                    said = told = now
+                    yield part + self._told("bookmark", moment)
+                elif moment.position > before.position and now - told > BOOKMARK_S:
+                    said = told = now
+                    yield self._told("bookmark", moment)
                 elif now - said > HEARTBEAT_S:
                     said = now
                     yield b": \n\n"
+
+    def _told(self, event: str, moment: Moment) -> bytes:
+        """How far the reader has come."""
+        head = b"id: %s\n" % self.present.token(moment.version).encode()
+        return head + _frame(event, {"position": moment.position})
 
     def _shown(self, moment: Moment) -> Sequence[T]:
         return self.chosen(self.kind.now(moment, self.principal))
@@ -113,11 +117,5 @@ class Watch(Generic[T]):
         return self.present.encoded(self.kind.name, self.kind.key(item), item, self.kind.plain)
 
 
-def _position(position: int) -> bytes:
-    """A frame that says nothing but how far the reader has come."""
-    return _frame("bookmark", {"position": position}, position)
-
-
-def _frame(event: str, data: object, id: int | None = None) -> bytes:
-    head = b"" if id is None else b"id: %d\n" % id
-    return head + b"event: %s\ndata: %s\n\n" % (event.encode(), msgspec.json.encode(data))
+def _frame(event: str, data: object) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (event.encode(), msgspec.json.encode(data))
