@@ -26,5 +26,7 @@ from wharfinger_client.events import EventFilter as EventFilter
 from wharfinger_client.sources import Kafka as Kafka
 from wharfinger_client.sources import Pull as Pull
 from wharfinger_client.sources import Sse as Sse
+from wharfinger_client.watching import Change as Change
+from wharfinger_client.watching import Watch as Watch
 
 __version__ = "0.6.0"
