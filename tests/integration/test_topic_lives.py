@@ -108,8 +108,8 @@ async def waits_for_lock(ledger: Ledger) -> None:
     async def waits() -> bool:
         async with ledger.database.reading() as raw:
             return bool(
-                await raw.fetchval(
-                    "select count(*) from pg_locks l join pg_database d on d.oid = l.database "
+                await raw.fetch(
+                    "select l.pid from pg_locks l join pg_database d on d.oid = l.database "
                     "where l.locktype = 'advisory' and not l.granted "
                     "and d.datname = current_database()"
                 )
