@@ -22,11 +22,10 @@ from wharfinger.runtime.health import Page
 from wharfinger.runtime.ledger import LedgerError, PartitionLock, Transient, Withheld
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.producer import Producer, idempotent_producer
-from wharfinger.runtime.publisher_lock import PUBLISHER, publisher_lock
 from wharfinger.runtime.sending import ProducerLostError, Sending
 from wharfinger.runtime.service import ServiceContext, end_tasks
 from wharfinger.runtime.timeline import Timeline, ensure_not_behind
-from wharfinger.runtime.topics import largest_records, partition_for
+from wharfinger.runtime.topics import PUBLISHER, largest_records, partition_for, publisher_lock
 from wharfinger_publisher.feed_loop import FeedLoop
 from wharfinger_publisher.pages import pages
 from wharfinger_publisher.records import RecordMaker
@@ -143,10 +142,15 @@ class PublisherService:
         try:
             # Where a task fails as the group is cancelled, its error replaces the cancellation.
             while not self._stopping:
-                context = self._context
-                lock = await publisher_lock(context.ledger, context.prefix, NAME)
+                again_s = AGAIN_S
                 try:
-                    await self._relay_while(lock)
+                    async with self._context.ledger.holding(
+                        publisher_lock(self._context.prefix), NAME
+                    ) as lock:
+                        try:
+                            await self._relay_while(lock)
+                        finally:
+                            self._leading = False
                 except* (
                     LockLostError,
                     ProducerLostError,
@@ -156,10 +160,9 @@ class PublisherService:
                 ) as errors:
                     why = errors.exceptions[0]
                     log.warning("publisher.begins_anew", why=f"{type(why).__name__}: {why}")
-                finally:
-                    self._leading = False
-                    await asyncio.shield(lock.release())
-                await asyncio.sleep(AGAIN_S)
+                    if isinstance(why, Transient):
+                        again_s = max(again_s, why.retry_after_s)
+                await asyncio.sleep(again_s)
         except asyncio.CancelledError:
             raise
         except BaseExceptionGroup as errors:

@@ -19,7 +19,6 @@ import structlog
 from wharfinger.runtime.ledger import CorruptLedger, FeedAppender, Ledger, PartitionLock, Transient
 
 LOCK = "feed"
-LOCK_TRY_S = 2.0
 AGAIN_S = 0.2
 CORRUPT_AGAIN_S = 5.0
 
@@ -52,15 +51,11 @@ class FeedLoop:
         pause = 0.05
         while True:
             try:
-                lock = await self._ledger.partition_lock(LOCK)
-                try:
-                    while not await lock.wait(LOCK_TRY_S) and not lock.lost:
-                        await self._ledger.end_frozen(LOCK)
-                    if not lock.lost:
+                async with self._ledger.holding(LOCK, "feed") as lock:
+                    try:
                         await self._append_while(lock)
-                finally:
-                    self.leading = False
-                    await asyncio.shield(lock.release())
+                    finally:
+                        self.leading = False
                 pause = AGAIN_S
             except Transient as error:
                 log.warning("feed.waits", why=str(error), retry_in_s=pause)

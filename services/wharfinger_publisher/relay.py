@@ -165,7 +165,12 @@ class Relay:
     async def resume(self) -> None:
         """Where we were: cursors of this life of the broker, and what was sent after they were last
         moved. Right at any time once the producer is a new one: what an earlier one has still under
-        way is either found here or refused by the broker."""
+        way is either found here or refused by the broker.
+
+        After the ledger went back, facts that were accepted and published and that the database has
+        lost are accepted again; and the compacted topics get what the ledger holds, so that nothing
+        else is the last record under a key. What the ledger has beyond the cursor comes in its
+        turn: a newer request of a binding never before an older one."""
         self._waiting, self._rows = UnacknowledgedRecords(), ()
         self._unsaved.clear()
         self._refill_through = {}
@@ -177,12 +182,16 @@ class Relay:
         self._tried_at = 0.0
         self._metrics.withheld.set(len(self._withheld))
         timeline = await self._timeline() if self._timeline is not None else {}
-        if through := await self.facts_lost():
-            await self._recover_facts(through, cursor.positions)
+        if (lost := await self.facts_lost()) and self._take_back is not None:
+            await self._take_back(cursor.positions)
         self._skip, self._early = await self._ids_behind(self._once())
         fresh = not self._cursors
         if fresh:
             await self._begin_anew()
+        elif lost:
+            await self._send_facts(self._cursors.get(INTAKE, 0))
+        if lost:
+            await self._ledger.advance(self._taking_back, self._life, {LEDGER: lost}, {})
         if missing := self._not_noted(timeline):
             await self._note(await self._ledger.published(missing, self._incarnation))
         log.info(
@@ -197,16 +206,6 @@ class Relay:
         heads = {head.stream: head.seq for head in await self._ledger.heads(LEDGER)}
         done = await self._ledger.cursors(self._taking_back, self._life)
         return heads[LEDGER] if heads[LEDGER] > done.seqs.get(LEDGER, 0) else 0
-
-    async def _recover_facts(self, through: int, positions: Mapping[str, int]) -> None:
-        """Facts that were accepted and published, and that the database has lost, are accepted
-        again; and the compacted topics get what the ledger holds, so that nothing else is the last
-        record under a key."""
-        assert self._take_back is not None, "that is what there is to recover by"
-        await self._take_back(positions)
-        heads = {head.stream: head.seq for head in await self._ledger.heads(INTAKE)}
-        await self._send_facts(heads.get(INTAKE, 0))
-        await self._ledger.advance(self._taking_back, self._life, {LEDGER: through}, {})
 
     @property
     def _taking_back(self) -> str:

@@ -35,10 +35,10 @@ async def a_plane(backend: Backend, url: str, prefix: str) -> AsyncIterator[Serv
     """As a process starts: the ledger is compared with its timeline before anything runs."""
     ledger = await Ledger.open(url, "tests-went-back")
     try:
-        await ledger.incarnation([topic.name for topic in TOPICS], [], backend.boot_id)
+        found = await ledger.incarnation([topic.name for topic in TOPICS], [], backend.boot_id)
         context = await a_context(backend, ledger, prefix, fleet_shards=SHARDS)
         context = dataclasses.replace(
-            context, went_back=await reconciled(ledger, backend, context.wire)
+            context, incarnations=found, went_back=await reconciled(ledger, backend, context.wire)
         )
         async with running(a_stage(context), PublisherService(context)):
             yield context
@@ -146,6 +146,40 @@ async def test_a_restored_backup_goes_on_without_a_contradiction(
                 assert (await audit_verify(context.ledger)).ok
                 values = [record.value or b"" for record in await standing_on(context, DECISIONS)]
                 assert len({frame_of(value).id for value in values}) == len(set(values))
+
+
+@pytest.mark.parametrize("begins_again", [False, True])
+async def test_requests_that_were_not_read_keep_their_order(
+    backend: Backend, migrated_database: str, topic_prefix: str, begins_again: bool
+) -> None:
+    """Two of one binding are neither published nor read when the database is put back; then also
+    the topic begins again."""
+    with fresh_database(backend.database_url, template=migrated_database) as url:
+        async with a_plane(backend, url, topic_prefix) as context:
+            await accept(context.ledger, range(10))
+            await until(lambda: all_out(context, 10))
+        with fresh_database(
+            backend.database_url, template=url.split("?")[0].rsplit("/", 1)[1]
+        ) as backup:
+            async with a_plane(backend, url, topic_prefix) as context:
+                await accept(context.ledger, range(10, 15))
+                await until(lambda: all_out(context, 15))
+            ledger = await Ledger.open(backup, "tests-went-back")
+            for number in (50, 51):
+                event = withdrawn(number, "binding-3")
+                await ledger.accept(
+                    [Submission(event, BINDINGS.name, event.subject, event.subject)]
+                )
+            if begins_again:
+                known = await ledger.incarnations()
+                await ledger.end_incarnations({BINDINGS.name: known[BINDINGS.name]})
+            await ledger.close()
+            async with a_plane(backend, backup, topic_prefix) as context:
+                assert context.ledger_incarnation == 2
+                await until(lambda: all_out(context, 17))
+                decided = await causes(context.ledger)
+                wanted = [str(withdrawn(number).id) for number in (50, 51)]
+                assert [cause for cause in decided if cause in wanted] == wanted
 
 
 async def test_what_is_compared_before_a_stage_decides(

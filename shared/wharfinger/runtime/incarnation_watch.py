@@ -34,12 +34,11 @@ from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.broadcast import ends_of, stop_consumer
 from wharfinger.runtime.ledger import Ledger, LedgerError
 from wharfinger.runtime.memory import Cleanup
-from wharfinger.runtime.publisher_lock import PUBLISHER, without_publisher
 from wharfinger.runtime.record_check import Overwritten, overwritten
 from wharfinger.runtime.settings import Settings
 from wharfinger.runtime.topic_ids import identity, topic_ids
 from wharfinger.runtime.topic_setup import topic_specs
-from wharfinger.runtime.topics import ensure_topics
+from wharfinger.runtime.topics import PUBLISHER, ensure_topics, publisher_lock
 
 log = structlog.get_logger()
 
@@ -104,11 +103,21 @@ async def begin_topics(
     """
     if not gone(await topic_ids(backend), prefix):
         return await _incarnations(ledger, backend, prefix)
-    async with without_publisher(ledger, prefix):
+    async with _without_publisher(ledger, prefix):
         if missing := gone(await topic_ids(backend), prefix):
             log.error("topics.gone", topics=missing)
             await ensure_topics(backend, topic_specs(settings), prefix)
         return await _incarnations(ledger, backend, prefix)
+
+
+@asynccontextmanager
+async def _without_publisher(ledger: Ledger, prefix: str) -> AsyncIterator[None]:
+    """LedgerError: the database is away."""
+    while True:
+        async with ledger.holding(publisher_lock(prefix), "topics") as lock:
+            if not lock.lost:
+                yield
+                return
 
 
 def gone(ids: Mapping[str, object] | None, prefix: str) -> list[str]:

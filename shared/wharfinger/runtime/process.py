@@ -38,11 +38,11 @@ from wharfinger.runtime.memory import seldom_collect
 from wharfinger.runtime.observability import METRICS, configure_logging
 from wharfinger.runtime.owner_watch import EXIT_GONE, Lifeline, PlaneGoneError, Servers
 from wharfinger.runtime.plane import another_database
-from wharfinger.runtime.publisher_lock import PUBLISHER
 from wharfinger.runtime.service import Builder, Service, ServiceContext
 from wharfinger.runtime.settings import Settings, SettingsError, load_settings
 from wharfinger.runtime.timeline import reconciled
 from wharfinger.runtime.topic_setup import partitions
+from wharfinger.runtime.topics import PUBLISHER
 
 log = structlog.get_logger()
 

@@ -27,6 +27,7 @@ from wharfinger.domain.text import one_line
 from wharfinger.events.streams import BATCH_BYTES_MAX, RECORD_BYTES_MAX, TOPICS
 from wharfinger.runtime.backends import Backend, BackendError
 
+PUBLISHER = "publisher"
 Cleanup = Literal["compact", "delete"]
 BROKER_DEFAULT = -1  # replication as the broker's administrator chose it
 ADMIN_TIMEOUT_MS = 30_000
@@ -247,3 +248,9 @@ def _check_counts(wanted: Mapping[str, TopicSpec], counts: Mapping[str, int]) ->
     ]
     if wrong:
         raise BackendError(f"topics: {'; '.join(wrong)}: counts are fixed for life")
+
+
+def publisher_lock(prefix: str) -> str:
+    """The name of the lock of the one process that writes to the topics: the publisher that leads,
+    or one that makes a topic again."""
+    return f"{PUBLISHER}/{prefix}"

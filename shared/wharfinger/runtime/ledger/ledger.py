@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -130,11 +131,10 @@ class Ledger:
 
         return await locks.ask(self._database, group, on_lost)
 
-    async def end_frozen(self, group: str) -> bool:
-        """As `locks.end_frozen`: for who waits for the lock of `group`."""
+    def holding(self, group: str, service: str) -> AbstractAsyncContextManager[PartitionLock]:
         from wharfinger.runtime.ledger import locks
 
-        return await locks.end_frozen(self._database, group)
+        return locks.holding(self._database, group, service)
 
     # --- writing
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import structlog
 
@@ -25,6 +26,8 @@ from wharfinger.runtime.ledger.errors import DATABASE_ERRORS, translate
 
 HEARTBEAT_S = 1.0
 HEARTBEAT_TIMEOUT_S = 5.0
+TRY_S = 2.0
+"""So often who waits looks whether the holder is frozen."""
 
 # An advisory lock of one bigint stands in pg_locks as two halves.
 _END_FROZEN = """
@@ -114,6 +117,23 @@ async def ask(
 ) -> PartitionLock:
     """Stand in the queue for the lock of `group`; `wait` says when it is ours."""
     return PartitionLock(group, await database.dedicated(), on_lost, database.deadlines.lock_s)
+
+
+@asynccontextmanager
+async def holding(database: Database, group: str, service: str) -> AsyncIterator[PartitionLock]:
+    """While the lock of `group` is ours, or was until its connection was lost. A holder that is
+    frozen is ended. `service`: who waits, for the log. Transient: the database is away."""
+    lock = await ask(database, group)
+    try:
+        if not await lock.wait(TRY_S):
+            log.info("lock.waits", service=service, group=group, why="another process holds it")
+            while not lock.lost:
+                await end_frozen(database, group)
+                if await lock.wait(TRY_S):
+                    break
+        yield lock
+    finally:
+        await asyncio.shield(lock.release())
 
 
 async def end_frozen(database: Database, group: str) -> bool:
