@@ -30,13 +30,14 @@ from benchmarks.child import a_child, answer_of
 from benchmarks.history import Figure, commit_now
 from benchmarks.latency import percentiles
 from benchmarks.plane import PlaneUnderTest, a_plane, service_of
-from benchmarks.report import finish
+from benchmarks.report import finish, show
 from wharfinger.runtime.ledger.operations import OPEN
 
 PARTS = ("reads", "explain", "subscribers", "deciding", "replay", "plans", "process")
 READS_A_SECOND = 200.0
 EXPLAINED_A_SECOND = 20.0
 EVENTS_A_SECOND = 50.0
+WARM_A_SECOND, WARM_S = 6.0, 1.0
 PAGE = 100
 READ_P99_MS = 50.0
 P99_MS = {"explain": 150.0, "lineage": 150.0, "at a position": 250.0}
@@ -63,7 +64,11 @@ def main() -> int:
     with a_plane() as plane:
         plane = replace(plane, environment=UNLIMITED)
         plane.up("--processes", "each")
-        asyncio.run(_in_a_full_plane(plane, options, figures))
+        try:
+            asyncio.run(_in_a_full_plane(plane, options, figures))
+        except BaseException:
+            show(figures)  # of the parts before
+            raise
     finish(figures, commit)
     return 0
 
@@ -94,6 +99,7 @@ async def _in_a_full_plane(
     async with a_full_plane(plane, options.bindings, options.clusters, options.nodes) as api:
         for part in PARTS:
             if options.only in (None, part):
+                await api.rested()
                 _say(part)
                 await _measure(part, api, options, figures)
 
@@ -168,9 +174,12 @@ async def measure_explain(api: ApiUnderTest, seconds: float, figures: list[Figur
 async def _asked(
     api: ApiUnderTest, pipe: Connection, kinds: tuple[Kind, ...], rate: float, seconds: float
 ) -> tuple[dict[str, Answers], dict[str, float]]:
-    """And the processor time of a request, by part."""
+    """And the processor time of a request, by part. A few are asked before, for the code and
+    connections of a process that has answered none."""
+    asking = Requests(api.url, api.secrets[0], kinds, rate, seconds)
+    await answer_of(pipe, replace(asking, rate=WARM_A_SECOND, seconds=WARM_S))
     meter = await asyncio.to_thread(Meter, api.plane)
-    found = await answer_of(pipe, Requests(api.url, api.secrets[0], kinds, rate, seconds))
+    found = await answer_of(pipe, asking)
     asked = sum(len(one.seconds) for one in found.values())
     return found, await asyncio.to_thread(meter.used, asked)
 

@@ -30,8 +30,11 @@ NAMESPACES = 20
 TOKENS = 8
 TOKEN_S = 86_400
 DECIDED_TIMEOUT_S = 1800.0
+READ_TIMEOUT_S = 120.0
 QUIET_S = 2.0
 """The plane stands still when its feed has not grown for so long."""
+IDLE_SHARE = 0.05
+"""Of a core: an API that uses less is idle."""
 
 _SSE_CLIENTS = re.compile(r"^wharfinger_sse_clients (\S+)$", re.MULTILINE)
 _DECISIONS = """
@@ -104,6 +107,16 @@ class ApiUnderTest:
                 position, since = found, time.monotonic()
         return position
 
+    async def rested(self) -> None:
+        """Once the API has nothing left to do of requests whose clients gave up."""
+        until, process = time.monotonic() + READ_TIMEOUT_S, psutil.Process(self.card.pid)
+        while time.monotonic() < until:
+            before = process.cpu_times()
+            await asyncio.sleep(1.0)
+            after = process.cpu_times()
+            if after.user + after.system - before.user - before.system < IDLE_SHARE:
+                return
+
     async def fill(self, clusters: int, nodes: int) -> None:
         """A fleet and all bindings; returns when every binding is decided and the plane stands
         still."""
@@ -118,8 +131,13 @@ class ApiUnderTest:
 
     async def decided(self, submissions: Sequence[Submission], names: Sequence[str]) -> float:
         """Accept new bindings. Seconds until all of them were decided for nodes, and published."""
+        known = await self.decisions(0, await self.head())
         async with Subscriber(self.bootstrap) as subscriber:
-            await subscriber.until(lambda s: bool(s.ids), timeout_s=60.0, quiet_s=1.0)
+            if not await subscriber.until(lambda s: len(s.ids) >= known, READ_TIMEOUT_S):
+                raise RuntimeError(
+                    f"{len(subscriber.seen.ids)} of {known} decisions were on the topic after "
+                    f"{READ_TIMEOUT_S:.0f} s"
+                )
             wanted = set(names)
             began = time.time()
             await self.accept(submissions)

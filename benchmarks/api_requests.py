@@ -102,7 +102,8 @@ class _Share:
         headers = {"If-None-Match": self.etag} if self.kind.conditional and self.etag else {}
         try:
             async with self.session.get(path, headers=headers) as answer:
-                self.answers.size += len(await answer.read())
+                body = await answer.read()
+                self.answers.size += len(body)
                 self.etag = answer.headers.get("ETag", "")
                 code = answer.status
         except (aiohttp.ClientError, TimeoutError):
