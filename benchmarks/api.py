@@ -209,7 +209,7 @@ def _failed(figures: list[Figure], name: str, found: dict[str, Answers]) -> None
 
 async def measure_plans(api: ApiUnderTest, figures: list[Figure]) -> None:
     """Until a plan is there that scales one binding, and one that drains a cluster."""
-    bodies = {
+    bodies: dict[str, dict[str, object]] = {
         "scale": {"kind": "scale", "binding": api.names[0], "replicas": 5},
         "drain": {"kind": "drain", "what": "lat-0"},
     }
