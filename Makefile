@@ -195,6 +195,10 @@ test-kube: setup ## The tests against real Kubernetes API servers (needs Go; ski
 bench-kube: setup ## How fast real API servers are read, beside raw list and watch (needs Go)
 	@$(BIN)/python -m infra.kube.local run build/kube --clusters bench --with controllers,kwok -- $(BIN)/python -m benchmarks.kube $(ARGS)
 
+.PHONY: bench-api
+bench-api: setup ## What the HTTP API does under load: reads, subscribers, plans, memory (ARGS="--only reads --no-record")
+	@$(BIN)/python -m benchmarks.api $(ARGS)
+
 .PHONY: kafka kafka-down
 kafka: setup ## Start that Kafka and leave it running; prints host:port
 	@$(BIN)/python infra/kafka/local.py start $(KAFKA_DIR)

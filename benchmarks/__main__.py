@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import platform
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks import (
     consolidation,
@@ -31,12 +26,13 @@ from benchmarks import (
     worst,
 )
 from benchmarks.growth import growth
-from benchmarks.history import Figure, commit_now, record
-from benchmarks.idle import processor_seconds
+from benchmarks.history import Figure, commit_now
 from benchmarks.latency import latency
 from benchmarks.openb import data_directory, openb
 from benchmarks.plane import PlaneUnderTest, a_plane
+from benchmarks.processor import processor_seconds, used_between
 from benchmarks.raw import RawLimits, raw_limits
+from benchmarks.report import finish
 from benchmarks.verify import verified
 
 
@@ -105,13 +101,6 @@ async def _measure_part(plane: PlaneUnderTest, figures: list[Figure], part: str)
         await measure_openb(plane, figures, raw, data)
     else:
         await measure_latency(plane, figures)
-
-
-def finish(figures: list[Figure], commit: str | None) -> None:
-    """Print the figures, and record them; None: keep no record."""
-    show(figures)
-    if commit is not None:
-        print(f"recorded in {record(figures, machine(), commit)}", file=sys.stderr)
 
 
 def measure_idle(figures: list[Figure], processes: str) -> None:
@@ -447,7 +436,7 @@ async def measure_openb(
     before = processor_seconds(plane)
     run = await openb(plane, data)
     live = run.decisions_a_second
-    used = used_since(plane, before, run.decisions)
+    used = used_between(before, processor_seconds(plane), run.decisions)
     figures += [
         Figure(
             "openb: decisions (fleet + node) durable and published",
@@ -475,57 +464,13 @@ async def measure_latency(plane: PlaneUnderTest, figures: list[Figure]) -> None:
     """50 bindings a second, open loop, with the processor time of each part a binding."""
     where, before = plane.plane(), processor_seconds(plane)
     found = await latency(where["bootstrap"], where["database_url"])
-    used = used_since(plane, before, found.bindings)
+    used = used_between(before, processor_seconds(plane), found.bindings)
     figures += [
         Figure("50/s: fleet decision p50", found.fleet.p50, "ms", 25, False, processor_us=used),
         Figure("50/s: fleet decision p99", found.fleet.p99, "ms", 100, higher=False),
         Figure("50/s: node decision p50", found.node.p50, "ms", 45, higher=False),
         Figure("50/s: node decision p99", found.node.p99, "ms", 150, higher=False),
     ]
-
-
-def used_since(
-    plane: PlaneUnderTest, before: Mapping[tuple[str, int], float], units: int
-) -> dict[str, float]:
-    """Part of the plane -> microseconds of processor time a unit."""
-    used: dict[str, float] = {}
-    for (part, pid), seconds in processor_seconds(plane).items():
-        used[part] = used.get(part, 0.0) + seconds - before.get((part, pid), 0.0)
-    return {part: 1e6 * seconds / units for part, seconds in sorted(used.items())}
-
-
-def show(figures: list[Figure]) -> None:
-    table = Table(
-        title="Wharfinger on this machine",
-        caption=machine(),
-        title_justify="left",
-        caption_justify="left",
-    )
-    for column, justify in (
-        ("figure", "left"),
-        ("measured", "right"),
-        ("wanted", "right"),
-        ("met", "left"),
-        ("", "left"),
-    ):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
-    for f in figures:
-        exact = f"{f.bound:g}" if f.bound is not None and f.bound < 10 else f"{f.bound or 0:,.0f}"
-        wanted = "" if f.bound is None else f"{'≥' if f.higher else '≤'} {exact} {f.unit}"
-        digits = (
-            0 if abs(f.value) >= 100 or f.value == int(f.value) else 1 if abs(f.value) >= 10 else 2
-        )
-        table.add_row(f.name, f"{f.value:,.{digits}f} {f.unit}", wanted, f.met, f.ratio)
-    Console(width=150 if not sys.stdout.isatty() else None).print(table)
-
-
-def machine() -> str:
-    load = os.getloadavg()[0]
-    memory = psutil.virtual_memory().total / 2**30
-    return (
-        f"{os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, "
-        f"load {load:.1f} at the end"
-    )
 
 
 if __name__ == "__main__":

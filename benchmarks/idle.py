@@ -16,12 +16,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import psutil
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.latency import a_binding, a_fleet
 from benchmarks.plane import PlaneUnderTest, a_plane
+from benchmarks.processor import processor_seconds
 from benchmarks.subscriber import Subscriber
 from wharfinger.runtime.ledger import Ledger
 
@@ -40,18 +40,6 @@ class Idle:
 
     share: Mapping[str, float]
     period_s: float
-
-
-def processor_seconds(plane: PlaneUnderTest) -> dict[tuple[str, int], float]:
-    """(part, pid) -> processor seconds that it has used since it started, user and system."""
-    used: dict[tuple[str, int], float] = {}
-    for part, process in plane.processes():
-        try:
-            times = process.cpu_times()
-        except psutil.Error:
-            continue
-        used[part, process.pid] = times.user + times.system
-    return used
 
 
 def measured(plane: PlaneUnderTest, period_s: float = PERIOD_S) -> Idle:

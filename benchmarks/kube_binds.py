@@ -22,8 +22,8 @@ import msgspec
 import psutil
 from infra.kube.cluster import kube_scheduler
 
-from benchmarks.idle import processor_seconds
 from benchmarks.plane import a_plane
+from benchmarks.processor import processor_seconds
 from wharfinger.runtime.kube.api import ApiError, KubeApi
 from wharfinger.runtime.kube.joined import SCHEDULER, JoinedCluster, store_joined
 from wharfinger.runtime.kube.kubeconfig import Access

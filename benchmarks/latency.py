@@ -93,33 +93,40 @@ async def latency(
     )
 
 
-def a_fleet() -> list[Submission]:
+def a_fleet(clusters: int = CLUSTERS_N, nodes: int = NODES_A_CLUSTER) -> list[Submission]:
+    """`nodes`: of each cluster."""
     submissions = []
-    for c in range(CLUSTERS_N):
+    for c in range(clusters):
         name = f"lat-{c}"
-        submissions.append(_submission(ClusterObserved(Cluster(name)), CLUSTERS.name, name, name))
-        nodes = [
+        submissions.append(submission(ClusterObserved(Cluster(name)), CLUSTERS.name, name, name))
+        found = [
             Node(f"{name}-n{i:03d}", {"cpu": 64_000, "memory": 256 * 2**30, "pods": 250})
-            for i in range(NODES_A_CLUSTER)
+            for i in range(nodes)
         ]
-        for bucket in into_buckets(name, nodes, 2):
+        for bucket in into_buckets(name, found, 2):
             key = f"{name}/nodes/{bucket.bucket}"
-            submissions.append(_submission(bucket, CLUSTER_STATE.name, key, name))
+            submissions.append(submission(bucket, CLUSTER_STATE.name, key, name))
     return submissions
 
 
-def a_binding(name: str) -> Submission:
+def a_binding(name: str, replicas: int = 1, change: int = 0) -> Submission:
+    """`name`: `namespace/name`. `change`: which change of the binding it is; 0: none, it is new."""
+    namespace, _, workload = name.partition("/")
     binding = Binding(
         name,
         uid=name,
-        resource=ObjectRef("apps/v1", "Deployment", name.partition("/")[2], "latency"),
-        replicas=1,
+        resource=ObjectRef("apps/v1", "Deployment", workload, namespace),
+        replicas=replicas,
         requirements=Requirements({"cpu": 500, "memory": 2**30, "pods": 1}),
         placement=Placement(replicas=ReplicaScheduling("Divided", "Weighted", dynamic=True)),
     )
-    return _submission(BindingRequested(binding), BINDINGS.name, name, name)
+    return submission(BindingRequested(binding), BINDINGS.name, name, name, change)
 
 
-def _submission(data: Value, topic: str, key: str, partition_key: str) -> Submission:
-    event = made(data, id=derived_id(SOURCE, key), source=SOURCE, subject=key)
+def submission(
+    data: Value, topic: str, key: str, partition_key: str, change: int = 0
+) -> Submission:
+    """`change`: of what is under the key; each is an event of its own."""
+    source = f"{SOURCE}/{change}" if change else SOURCE
+    event = made(data, id=derived_id(source, key), source=SOURCE, subject=key)
     return Submission(event, topic, key, partition_key)

@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable
 
 from benchmarks import fleet
-from benchmarks.idle import processor_seconds
 from benchmarks.openb import data_directory, openb
 from benchmarks.plane import a_plane
+from benchmarks.processor import processor_seconds
 from wharfinger.domain.node import Node
 from wharfinger.domain.placement import Placement
 from wharfinger.domain.pod_traits import PodTraits, TopologySpread

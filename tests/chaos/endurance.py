@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from random import Random
 
 import asyncpg
-from benchmarks.idle import processor_seconds
 from benchmarks.plane import PlaneUnderTest, a_plane
+from benchmarks.processor import processor_seconds
 from tests.chaos.campaign import Campaign, Load
 from tests.chaos.outages import BACKENDS, memory_mib
 
