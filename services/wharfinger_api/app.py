@@ -49,6 +49,7 @@ from wharfinger_api import lists, one_binding, one_policy
 from wharfinger_api.access import RULES, Principal, allowed, check_table
 from wharfinger_api.asked import (
     LIMIT_MAX,
+    Answering,
     Asked,
     cursor_in,
     cursor_text,
@@ -228,12 +229,16 @@ class Api:
         """The place in history of a request, and that of the page; the page's own place is None
         for the first one."""
         position = await self._reached(getattr(request.state, "min_position", None))
-        cut, place = cursor_in(after) if after else (await cut_of(self.past, at), None)
+        if after:
+            seqs, place = cursor_in(after)
+            cut = await self.past.cut_by_seq(seqs)
+        else:
+            cut, place = await cut_of(self.past, at), None
         principal = request.state.principal
         if at or after:
             # a past may end before what was just read
             position = min(position, await self.past.position_of(cut))
-        return Asked(request, principal, cut, self.past.at(cut), position), place
+        return Asked(request, principal, position, cut, self.past.at(cut)), place
 
     def still_valid(self, request: Request) -> Valid:
         """Whether the credential of the request still says the same."""
@@ -250,17 +255,13 @@ class Api:
 
         return valid
 
-    async def asked_now(self, request: Request) -> tuple[Asked, Moment]:
+    async def asked_now(self, request: Request) -> tuple[Answering, Moment]:
         """The present. The moment holds until the next `await`."""
         wanted = getattr(request.state, "min_position", None)
         if wanted is not None:
             await self._reached(wanted)
         moment = await self.present.now()
-        ledger = self.past.at(moment.cut)
-        return (
-            Asked(request, request.state.principal, moment.cut, ledger, moment.position),
-            moment,
-        )
+        return Answering(request, request.state.principal, moment.position), moment
 
     async def listed(
         self,
@@ -273,29 +274,31 @@ class Api:
         lists.checked_fields(page.fields, kind.members)
         if SSE in page.request.headers.get("accept", ""):
             return await self._watched(page, kind, select, wanted)
-        place: Any = ""
+        answering: Answering
+        seqs: Mapping[str, int]
+        after = ""
         scope = f"{kind.name} {page.request.state.principal.scope}"
         if page.at or page.after:
             asked, place = await self.asked(page.request, page.at, page.after)
-            kept = self.present.kept(scope, asked.cut) if page.after else None
+            if page.after and not isinstance(place, str):
+                raise Problem(
+                    "invalid", "after: expected what an earlier page of this list gave as next"
+                )
+            answering, seqs, after = asked, asked.cut.seqs, place or ""
+            kept = self.present.kept(scope, seqs) if page.after else None
             found = kept if kept is not None else await kind.then(asked.ledger, asked.principal)
         else:
-            asked, moment = await self.asked_now(page.request)
-            found = kind.now(moment, asked.principal)
+            answering, moment = await self.asked_now(page.request)
+            seqs = moment.seqs
+            found = kind.now(moment, answering.principal)
         selected = lists.selected(select, found)
-        if asked.typed:
-            return asked.value(list(selected), str)
+        if answering.typed:
+            return answering.value(list(selected), str)
         chosen = lists.chosen(selected, kind.values, wanted)
         if page.group_by:
             groups = lists.grouped(chosen, kind.values, page.group_by)
-            return asked.answer({"groups": groups, "total": len(chosen)})
-        if page.after and not isinstance(place, str):
-            raise Problem(
-                "invalid", "after: expected what an earlier page of this list gave as next"
-            )
-        items, last = lists.page_of(chosen, kind.key, page.limit, place or "")
-        if last and not page.at:
-            self.present.keep(scope, asked.cut, found)
+            return answering.answer({"groups": groups, "total": len(chosen)})
+        items, last = lists.page_of(chosen, kind.key, page.limit, after)
         if page.fields:
             shown = b",".join(
                 msgspec.json.encode(lists.with_fields(kind.plain(item), page.fields))
@@ -305,8 +308,14 @@ class Api:
             shown = b",".join(
                 self.present.encoded(kind.name, kind.key(item), item, kind.plain) for item in items
             )
-        further = msgspec.json.encode(cursor_text(asked.cut, last) if last else None)
-        return asked.answer(b'{"items":[%s],"total":%d,"next":%s}' % (shown, len(chosen), further))
+        further = b"null"
+        if last:
+            further = msgspec.json.encode(cursor_text(seqs, last))
+            if not page.at:
+                self.present.keep(scope, seqs, found)
+        return answering.answer(
+            b'{"items":[%s],"total":%d,"next":%s}' % (shown, len(chosen), further)
+        )
 
     async def _watched(
         self,
@@ -711,20 +720,19 @@ def _bindings(app: FastAPI, api: Api) -> None:
     async def binding(request: Request, namespace: Namespace, name: Name, at: At) -> Response:
         """One binding: what it asks for, and where it is."""
         full = f"{namespace}/{name}"
+        answering: Answering
         if at:
-            asked, _ = await known(request, namespace, name, at)
+            answering, _ = asked, _ = await known(request, namespace, name, at)
             found = await facts.binding_now(asked.ledger, full)
         else:
-            asked, moment = await api.asked_now(request)
-            sees = asked.principal.sees(full)
-            found = moment.view.binding(full) if sees else None
+            answering, moment = await api.asked_now(request)
+            found = moment.view.binding(full) if answering.principal.sees(full) else None
         if found is None:
-            raise missing(full, asked.principal)
-        if asked.typed or at:
-            return asked.value(found, facts.binding_plain)
-        return asked.answer(
-            api.present.encoded(lists.BINDINGS.name, full, found, facts.binding_plain)
-        )
+            raise missing(full, answering.principal)
+        if at or answering.typed:
+            return answering.value(found, facts.binding_plain)
+        kind = lists.BINDINGS
+        return answering.answer(api.present.encoded(kind.name, full, found, kind.plain))
 
     @app.get(f"{prefix}/history", tags=["bindings"], response_model=BindingHistory)
     async def binding_history(
@@ -801,7 +809,7 @@ def _decisions(app: FastAPI, api: Api) -> None:
         for row in rows[:limit]:
             seqs[row.stream] = row.seq
         shown = b",".join(as_line(row).encode() for row in rows[:limit])
-        following = cursor_text(asked.cut, seqs) if len(rows) > limit else None
+        following = cursor_text(asked.cut.seqs, seqs) if len(rows) > limit else None
         tail = msgspec.json.encode(following)
         return asked.answer(b'{"items":[' + shown + b'],"next":' + tail + b"}")
 

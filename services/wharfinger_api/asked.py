@@ -35,14 +35,11 @@ POSITION = "position:"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """`ledger`: as of `cut`. `principal`: who asks. `position`: the answer has everything through
-    here of the feed."""
+class Answering:
+    """`principal`: who asks. `position`: the answer has everything through here of the feed."""
 
     request: Request
     principal: Principal
-    cut: LedgerCut
-    ledger: Ledger
     position: int
 
     @property
@@ -72,6 +69,14 @@ class Asked:
         if matches(self.request.headers.get("if-none-match", ""), etag):
             return Response(status_code=304, headers=found)
         return Response(encoded, 200, found, "application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Answering):
+    """`ledger`: as of `cut`."""
+
+    cut: LedgerCut
+    ledger: Ledger
 
 
 def etag_of(encoded: bytes) -> str:
@@ -176,14 +181,15 @@ def _repeated(field: Any) -> bool:
     return "list" in str(field.field_info.annotation)
 
 
-def cursor_text(cut: LedgerCut, place: object) -> str:
-    """An opaque text that names both: every page of a list is of one cut."""
-    places = {name: list(place) for name, place in cut.places.items()}
-    packed = zlib.compress(json.dumps([places, place], separators=(",", ":")).encode())
+def cursor_text(seqs: Mapping[str, int], place: object) -> str:
+    """An opaque text that names both: every page of a list is of one cut, after these decisions of
+    each stream. The same cut has the same text."""
+    begun = {name: seq for name, seq in sorted(seqs.items()) if seq}
+    packed = zlib.compress(json.dumps([begun, place], separators=(",", ":")).encode())
     return base64.urlsafe_b64encode(packed).decode().rstrip("=")
 
 
-def cursor_in(text: str) -> tuple[LedgerCut, Any]:
+def cursor_in(text: str) -> tuple[dict[str, int], Any]:
     """Problem: it is no text of ours."""
     try:
         packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -191,9 +197,12 @@ def cursor_in(text: str) -> tuple[LedgerCut, Any]:
         plain = unpacker.decompress(packed, 1 << 20)
         if not unpacker.eof:
             raise ValueError
-        places, place = json.loads(plain)
-        return LedgerCut({name: StreamCut(*map(int, p)) for name, p in places.items()}), place
-    except (ValueError, TypeError, AttributeError, zlib.error):
+        seqs, place = json.loads(plain)
+        found = {str(name): int(seq) for name, seq in seqs.items()}
+        if not all(0 < seq < 1 << 62 for seq in found.values()):
+            raise ValueError
+        return found, place
+    except (ValueError, TypeError, AttributeError, OverflowError, zlib.error):
         raise Problem(
             "invalid",
             "after: expected what an earlier page gave as next",

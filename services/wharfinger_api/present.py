@@ -11,7 +11,7 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ from wharfinger.answers.decisions import Plain
 from wharfinger.answers.fleet_view import Changed, FleetView
 from wharfinger.events.streams import LEDGER
 from wharfinger.runtime.ledger import Ledger, LedgerError
-from wharfinger.runtime.ledger.at_position import Extent, LedgerCut, PastDatabase
+from wharfinger.runtime.ledger.at_position import Extent, PastDatabase
 from wharfinger.runtime.service import end_tasks
 
 IDLE_S = 600.0
@@ -45,11 +45,11 @@ ENCODED_MAX = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The view, which holds until the next `await`. `cut`: what it has of the ledger; `position`:
+    """The view, which holds until the next `await`. `seqs`: what it has of each stream; `position`:
     it has everything through here of the feed. `version`: rises with every change."""
 
     view: FleetView
-    cut: LedgerCut
+    seqs: Mapping[str, int]
     position: int
     version: int
 
@@ -67,11 +67,10 @@ class Present:
         self._past = past
         self._ledger = Ledger(past.present)
         self._view: FleetView | None = None
-        self._cut = LedgerCut({})
         self._moving = asyncio.Lock()
         self._used_at = 0.0
         self._following: asyncio.Task[None] | None = None
-        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, frozenset[tuple[str, int]]], _Kept] = OrderedDict()
         self._version = 0
         self._journal: list[Changed] = []
         """Of the latest versions."""
@@ -97,7 +96,7 @@ class Present:
             if not self._has(extent):
                 await self._move_on(extent.went_back)
             assert self._view is not None
-            return Moment(self._view, self._cut, extent.position, self._version)
+            return Moment(self._view, dict(self._view.cursors), extent.position, self._version)
 
     def _has(self, extent: Extent) -> bool:
         """Whether the view has all of it."""
@@ -155,15 +154,16 @@ class Present:
             self._encoded.popitem(last=False)
         return made
 
-    def keep(self, kind: str, cut: LedgerCut, items: Sequence[Any]) -> None:
-        """Pages of this list will be asked for."""
-        self._kept[kind, cut.setting] = _Kept(items, time.monotonic() + PAGES_S)
-        self._kept.move_to_end((kind, cut.setting))
+    def keep(self, kind: str, seqs: Mapping[str, int], items: Sequence[Any]) -> None:
+        """Pages of this list will be asked for. `seqs`: of which it is."""
+        key = kind, _cut(seqs)
+        self._kept[key] = _Kept(items, time.monotonic() + PAGES_S)
+        self._kept.move_to_end(key)
         while len(self._kept) > PAGES_MAX:
             self._kept.popitem(last=False)
 
-    def kept(self, kind: str, cut: LedgerCut) -> Sequence[Any] | None:
-        found = self._kept.get((kind, cut.setting))
+    def kept(self, kind: str, seqs: Mapping[str, int]) -> Sequence[Any] | None:
+        found = self._kept.get((kind, _cut(seqs)))
         return found.items if found is not None and found.until > time.monotonic() else None
 
     # --- following
@@ -201,18 +201,10 @@ class Present:
             view = await self._load()
         changed = Changed()
         try:
-            while True:
-                await view.follow(self._ledger, changed)
-                heads = await self._past.heads()
-                if view.decisions >= sum(heads.seqs.values()):
-                    break
+            await view.follow(self._ledger, changed)
         finally:  # what was taken in has to be known, also if the rest could not be read
             if changed:
                 self._note(changed)
-        if view.cursors == {name: seq for name, seq in heads.seqs.items() if seq}:
-            self._cut = heads
-        else:  # it has more than these heads
-            self._cut = await self._past.cut_by_seq(view.cursors)
 
     async def _load(self) -> FleetView:
         self._view = None
@@ -235,3 +227,7 @@ class Present:
     def _say(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
+
+
+def _cut(seqs: Mapping[str, int]) -> frozenset[tuple[str, int]]:
+    return frozenset(one for one in seqs.items() if one[1])
