@@ -56,6 +56,7 @@ from wharfinger_api.asked import (
     cut_of,
     known_parameters,
     moment_in,
+    none_given,
     own_namespaces,
     start_position,
 )
@@ -147,11 +148,11 @@ def _place(
 At = Annotated[str, Depends(_place)]
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Items of one page.")]
 After = Annotated[str, Query(max_length=65_536, description="What the page before gave as `next`.")]
-Names = Annotated[list[str], Query(default_factory=list, max_length=100)]
+Names = Annotated[list[str], Query(default_factory=none_given, max_length=100)]
 Labels = Annotated[
     list[str],
     Query(
-        default_factory=list,
+        default_factory=none_given,
         max_length=100,
         description="key=value, key!=value, key or !key; all of them.",
     ),
@@ -267,7 +268,7 @@ class Api:
         self,
         page: Page,
         kind: lists.ListKind[T],
-        select: Callable[[Sequence[T]], list[T]],
+        select: Callable[[Sequence[T]], Sequence[T]],
         wanted: Mapping[str, Sequence[str]],
     ) -> Response:
         """One page of a list, or how many there are by group."""
@@ -321,7 +322,7 @@ class Api:
         self,
         page: Page,
         kind: lists.ListKind[T],
-        select: Callable[[Sequence[T]], list[T]],
+        select: Callable[[Sequence[T]], Sequence[T]],
         wanted: Mapping[str, Sequence[str]],
     ) -> Response:
         if page.at or page.group_by:

@@ -210,6 +210,13 @@ def cursor_in(text: str) -> tuple[dict[str, int], Any]:
         ) from None
 
 
+def none_given() -> list[str]:
+    """For parameters that may be given several times. Not `list`: pydantic looks at the signature
+    of a default factory in every request, and that of a class written in C it reads from a
+    text."""
+    return []
+
+
 def own_namespaces(principal: Principal, namespaces: list[str]) -> list[str]:
     """Those of the namespaces asked for that the principal sees; none asked for means all."""
     if principal.everywhere:

@@ -159,7 +159,7 @@ POLICIES: ListKind[PolicyShown] = ListKind(
 )
 
 
-def selected(select: Callable[[Sequence[T]], list[T]], items: Sequence[T]) -> list[T]:
+def selected(select: Callable[[Sequence[T]], Sequence[T]], items: Sequence[T]) -> Sequence[T]:
     """Problem: a state or a label that cannot be."""
     try:
         return select(items)

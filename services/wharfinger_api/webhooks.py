@@ -21,7 +21,7 @@ from wharfinger.runtime.ledger.feed import FeedFilter
 from wharfinger.runtime.ledger.tokens import secret_digest
 from wharfinger.runtime.ledger.webhooks import Delivery, Webhook
 from wharfinger_api.access import Principal, Role
-from wharfinger_api.asked import own_namespaces, start_position
+from wharfinger_api.asked import none_given, own_namespaces, start_position
 from wharfinger_api.identities import Identities
 from wharfinger_api.models import (
     ChangedWebhook,
@@ -237,7 +237,7 @@ def add_webhooks(app: FastAPI, api: HasWebhooks) -> None:
     async def list_deliveries(
         request: Request,
         webhook: UUID,
-        state: Annotated[list[str], Query(default_factory=list, max_length=3)],
+        state: Annotated[list[str], Query(default_factory=none_given, max_length=3)],
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         after: Annotated[str, Query(max_length=18, pattern="^[0-9]*$")] = "",
     ) -> Response:

@@ -120,7 +120,7 @@ async def _get_clusters(
     else:
         async with opened_ledger(reached(request)) as ledger:
             known = await (clusters_now(ledger) if point is None else clusters_then(ledger, point))
-        every = wanted.cluster_list(known)
+        every = list(wanted.cluster_list(known))
     found = _named(every, name, "cluster", lambda c: c.cluster.name)
 
     def table() -> Table:
@@ -171,7 +171,7 @@ async def _get_nodes(
     else:
         async with opened_ledger(reached(request)) as ledger:
             known = await (nodes_now(ledger) if point is None else nodes_then(ledger, point))
-        every = wanted.nodes(known)
+        every = list(wanted.nodes(known))
     found = [n for n in every if name is None or name in (n.cluster, n.node.name)]
     if name is not None and not found:
         raise NotFoundError(f"no node and no cluster with nodes is named {name}{_then(point)}")
@@ -222,7 +222,7 @@ async def _get_bindings(
             known = await (
                 bindings_now(ledger, name) if point is None else bindings_then(ledger, point)
             )
-        every = wanted.bindings(known)
+        every = list(wanted.bindings(known))
     found = _named(every, name, "binding", lambda b: b.binding.name)
 
     def table() -> Table:
@@ -269,7 +269,7 @@ async def _get_policies(
                 policies_now(ledger) if point is None else policies_then(ledger, point)
             )
         bound = Counter(binding.policy for binding in bindings)
-        counted = wanted.policy_list([(policy, bound[policy.key]) for policy in policies])
+        counted = list(wanted.policy_list([(policy, bound[policy.key]) for policy in policies]))
     used = {policy.key: bindings for policy, bindings in counted}
     policies = [policy for policy, _ in counted]
     found = [p for p in policies if name is None or name in (p.name, p.key)]

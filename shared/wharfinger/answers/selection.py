@@ -41,8 +41,16 @@ class ListSelection:
     states: Collection[str] = ()
     labels: Sequence[str] = ()
 
-    def bindings(self, items: Sequence[BindingShown]) -> list[BindingShown]:
+    @property
+    def everything(self) -> bool:
+        return not (
+            self.namespaces or self.clusters or self.policies or self.states or self.labels
+        )
+
+    def bindings(self, items: Sequence[BindingShown]) -> Sequence[BindingShown]:
         """ListSelectionError: a state or a label that cannot be."""
+        if self.everything:
+            return items
         _check("state", self.states, BINDING_STATES)
         labels = selector_of(self.labels)
         return [
@@ -55,14 +63,14 @@ class ListSelection:
             and labels.matches(item.binding.labels)
         ]
 
-    def cluster_list(self, items: Sequence[ClusterShown]) -> list[ClusterShown]:
+    def cluster_list(self, items: Sequence[ClusterShown]) -> Sequence[ClusterShown]:
         """ListSelectionError: as `bindings`."""
         _check("state", self.states, CLUSTER_STATES)
         return self._of_fleet(
             items, lambda c: c.cluster.name, cluster_state, lambda c: c.cluster.labels
         )
 
-    def nodes(self, items: Sequence[NodeShown]) -> list[NodeShown]:
+    def nodes(self, items: Sequence[NodeShown]) -> Sequence[NodeShown]:
         """ListSelectionError: as `bindings`."""
         _check("state", self.states, NODE_STATES)
         return self._of_fleet(
@@ -72,7 +80,7 @@ class ListSelection:
             lambda n: n.node.labels,
         )
 
-    def policy_list(self, items: Sequence[tuple[Policy, int]]) -> list[tuple[Policy, int]]:
+    def policy_list(self, items: Sequence[tuple[Policy, int]]) -> Sequence[tuple[Policy, int]]:
         return [
             (policy, used)
             for policy, used in items
@@ -86,7 +94,9 @@ class ListSelection:
         cluster: Callable[[T], str],
         state: Callable[[T], str],
         labels: Callable[[T], Mapping[str, str]],
-    ) -> list[T]:
+    ) -> Sequence[T]:
+        if self.everything:
+            return items
         wanted = selector_of(self.labels)
         return [
             item
