@@ -122,7 +122,8 @@ BODY_BYTES_MAX = 16_000_000
 """Of a request: as much as one fact of a cluster may have."""
 
 
-def _place(
+# Dependencies are coroutines: FastAPI hands any other function to a thread, and waits for it.
+async def _place(
     request: Request,
     at: Annotated[
         str,

@@ -147,7 +147,7 @@ def point_in(at: str) -> HistoryPoint:
         ) from None
 
 
-def known_parameters(request: Request) -> None:
+async def known_parameters(request: Request) -> None:
     """Problem: a parameter that the route does not have, or one given twice that may be given
     once."""
     route = request.scope.get("route")
