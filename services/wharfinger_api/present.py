@@ -67,7 +67,8 @@ class Present:
         self._past = past
         self._ledger = Ledger(past.present)
         self._view: FleetView | None = None
-        self._moving = asyncio.Lock()
+        self._looking: asyncio.Task[Moment] | None = None
+        self._taking_in = False
         self._used_at = 0.0
         self._following: asyncio.Task[None] | None = None
         self._kept: OrderedDict[tuple[str, frozenset[tuple[str, int]]], _Kept] = OrderedDict()
@@ -81,22 +82,40 @@ class Present:
         self._encoded: OrderedDict[tuple[str, str], tuple[object, bytes]] = OrderedDict()
 
     async def stop(self) -> None:
-        following, self._following = self._following, None
-        if following is not None:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+        await end_tasks([one for one in (self._following, self._looking) if one is not None])
 
     async def now(self) -> Moment:
         """As the ledger is now. LedgerError: the database is away."""
         self._used_at = time.monotonic()
         if self._following is None or self._following.done():
             self._following = asyncio.create_task(self._follow(), name="present")
+        while True:
+            moment = await self._looked()
+            if not self._taking_in:  # what is half taken in is no moment
+                return moment
+
+    async def _looked(self) -> Moment:
+        """By a look at the ledger that began after this was called. All who come during one look
+        share the next."""
+        looking = self._looking
+        if looking is not None and not looking.done():
+            with suppress(LedgerError):  # that of others
+                await asyncio.shield(looking)
+        if self._looking is looking:
+            self._looking = asyncio.create_task(self._look(), name="looking")
+        assert self._looking is not None, "made just now, or by another one who waited"
+        return await asyncio.shield(self._looking)
+
+    async def _look(self) -> Moment:
         extent = await self._past.extent()
-        async with self._moving:  # what is half taken in is no moment
-            if not self._has(extent):
+        if not self._has(extent):
+            self._taking_in = True
+            try:
                 await self._move_on(extent.went_back)
-            assert self._view is not None
-            return Moment(self._view, dict(self._view.cursors), extent.position, self._version)
+            finally:
+                self._taking_in = False
+        assert self._view is not None, "loaded"
+        return Moment(self._view, dict(self._view.cursors), extent.position, self._version)
 
     def _has(self, extent: Extent) -> bool:
         """Whether the view has all of it."""
