@@ -43,9 +43,7 @@ class ListSelection:
 
     @property
     def everything(self) -> bool:
-        return not (
-            self.namespaces or self.clusters or self.policies or self.states or self.labels
-        )
+        return not (self.namespaces or self.clusters or self.policies or self.states or self.labels)
 
     def bindings(self, items: Sequence[BindingShown]) -> Sequence[BindingShown]:
         """ListSelectionError: a state or a label that cannot be."""
