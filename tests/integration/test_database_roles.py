@@ -26,6 +26,7 @@ from wharfinger.runtime.ledger import (
     SnapshotFollower,
     Submission,
     audit_verify,
+    locks,
     plans,
 )
 from wharfinger.runtime.ledger.access import AccessQuery, access_records
@@ -189,7 +190,7 @@ async def _stage(url: str) -> None:
         await plans.save(ledger.database, uuid4(), 1, b"{}")  # recorded, without a right to it
         lock = await ledger.partition_lock("tests")
         await lock.release()
-        assert not await ledger.end_frozen("tests")
+        assert not await locks.end_frozen(ledger.database, "tests")
         assert (await ledger.freshness()) is not None
 
         # what every service does with topics at its start
