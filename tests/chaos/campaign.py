@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -96,6 +97,9 @@ class Fault(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.victim}"
+
+
+KILL_BROKER = Fault("kill", "broker")
 
 
 @dataclass(slots=True)
@@ -577,6 +581,11 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=5.0, help="events a second in an outage")
     parser.add_argument("--minutes", type=float, default=0.0, help="no fault begins later")
     asked = parser.parse_args()
+    kafka = os.environ.get("WHARFINGER_KAFKA", "")
+    if asked.deletions and not kafka:
+        parser.error(
+            "--deletions: expected WHARFINGER_KAFKA: the embedded broker gives offsets twice"
+        )
     random = Random(asked.seed)
     faults = faults_of(
         random,
@@ -589,6 +598,9 @@ def main() -> int:
         asked.put_backs,
         asked.deletions,
     )
+    if kafka and any(fault == KILL_BROKER for fault in faults):
+        print(f"the broker at {kafka} is not ours, and is not killed")
+        faults = [fault for fault in faults if fault != KILL_BROKER]
     faults += outages_of(asked.outage, asked.outage_s)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the plane is stopped too
     try:
