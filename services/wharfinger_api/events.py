@@ -53,6 +53,10 @@ CHECK_S = 4.0
 RING = 20_000
 FILTERS_MAX = 200
 AGAIN_S = 0.5
+GATHER_S_A_READER = 0.0001
+GATHER_MAX_S = 0.1
+"""Sending a part to a reader takes half as long as it is waited for each: with 1,000 readers half a
+core is left for everything else, and what they get is a tenth of a second old."""
 LOOK_S = 5.0
 """So often it is looked whether the ledger went back."""
 
@@ -67,7 +71,10 @@ class Channel:
         self.start = start
         self.through = start
         self.used_at = time.monotonic()
+        self.readers = 0
+        """Who are waiting for more."""
         self._frames: list[Frame] = []
+        self._joined: tuple[tuple[int, int, bool], bytes] = ((0, 0, False), b"")
         self._news = asyncio.Event()
 
     def add(self, frames: Sequence[Frame], through: int) -> None:
@@ -87,12 +94,28 @@ class Channel:
             return []
         return self._frames[bisect_right(self._frames, position, key=_position) :]
 
+    def joined(self, frames: Sequence[Frame], lines: bool) -> bytes:
+        """These frames, as they are sent. Readers that keep up ask for the same ones, one after
+        another."""
+        key = (frames[0].position, frames[-1].position, lines)
+        if self._joined[0] != key:
+            self._joined = key, joined(frames, lines)
+        return self._joined[1]
+
     async def wait(self, seconds: float) -> None:
         """Until there is more, or so long."""
         news = self._news
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await news.wait()
+        self.readers += 1
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await news.wait()
+        finally:
+            self.readers -= 1
+
+
+def joined(frames: Sequence[Frame], lines: bool) -> bytes:
+    return b"".join(frame.line() if lines else frame.sse() for frame in frames)
 
 
 def _position(frame: Frame) -> int:
@@ -195,9 +218,12 @@ class Hub:
             while True:
                 try:
                     self._wakeup.clear()
+                    readers = sum(channel.readers for channel in self._channels.values())
                     for channel in list(self._channels.values()):
                         await self._advance(channel)
                     self._forget()
+                    # What comes meanwhile goes to each of them in one part.
+                    await asyncio.sleep(min(GATHER_MAX_S, readers * GATHER_S_A_READER))
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(AGAIN_S):
                             await self._wakeup.wait()
@@ -328,6 +354,7 @@ class _FeedParts:
             now = time.monotonic()
             if await lasting.over():
                 return
+            followed = position >= channel.start and left is None
             if position >= channel.start:
                 frames, through = channel.beyond(position), max(position, channel.through)
             else:
@@ -344,7 +371,10 @@ class _FeedParts:
             if frames:
                 SSE_DELIVERED.inc(len(frames))
                 told, said = frames[-1].position, now
-                yield b"".join(f.line() if self._lines else f.sse() for f in frames)
+                if followed:
+                    yield channel.joined(frames, self._lines)
+                else:
+                    yield joined(frames, self._lines)
                 if left == 0:
                     return
             hidden = position - told
