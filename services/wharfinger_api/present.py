@@ -122,6 +122,7 @@ class Present:
         view = self._view
         return (
             view is not None
+            and view.complete
             and not view.went_back
             and view.cursors.get(LEDGER, 0) == extent.went_back
             and view.decisions >= extent.decisions

@@ -69,9 +69,9 @@ class Changed:
 @dataclass(slots=True)
 class _Facts:
     """The latest facts that are shown. `held`: (topic, key) -> seq of its latest fact, and what it
-    says; None: nothing that is shown."""
+    says."""
 
-    held: dict[tuple[str, str], tuple[int, Value | None]] = field(default_factory=dict)
+    held: dict[tuple[str, str], tuple[int, Value]] = field(default_factory=dict)
     bindings: dict[str, Binding] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
@@ -80,11 +80,15 @@ class _Facts:
 
     def put(self, topic: str, key: str, seq: int, data: Value | None) -> tuple[Value | None, bool]:
         """What was held before under the key, and whether it is replaced: an earlier fact, or the
-        same one, changes nothing."""
+        same one, changes nothing. `data` None: a fact that is not shown, as one that ends the
+        key."""
         known, before = self.held.get((topic, key), (0, None))
-        if seq <= known:
+        if seq <= known or (data is None and before is None):
             return before, False
-        self.held[topic, key] = seq, data
+        if data is None:
+            del self.held[topic, key]
+        else:
+            self.held[topic, key] = seq, data
         match before:
             case BindingRequested():
                 self.bindings.pop(before.binding.name, None)
@@ -138,7 +142,7 @@ class FleetView:
         view._returned.clear()
         shown = [*view._facts.bindings, *view._facts.clusters]
         view._decide(await ledger.current_of(shown, FLEET), Changed())
-        await view._look_up_settled(ledger)
+        await view._look_up(ledger, Changed())
         await view._placed.load(ledger)
         view.cursors = begins
         await view.follow(ledger, Changed())
@@ -149,20 +153,21 @@ class FleetView:
         """Of all streams together."""
         return sum(self.cursors.values())
 
+    @property
+    def complete(self) -> bool:
+        """Nothing is still to be looked up for the rows that were taken in: `follow` was not broken
+        off."""
+        return not self._returned and not self._declined
+
     async def follow(self, ledger: Ledger, changed: Changed) -> None:
         """Take in what the ledger has beyond the cursors, and add it to `changed`, as far as it
         comes. LedgerError: the rest is still to come."""
-        while rows := await ledger.rows_after(self.cursors, ROWS_MAX):
+        more = True
+        while more:
+            rows = await ledger.rows_after(self.cursors, ROWS_MAX)
             self._take(rows, changed)
-            if self._returned:
-                # Their decisions were not kept while they were not there.
-                names = sorted(self._returned & self._facts.bindings.keys())
-                before = await causality.latest_of(ledger.database, names, _DECISION_TYPES, FLEET)
-                self._decide(before.values(), changed)
-                self._returned.clear()
-            await self._look_up_settled(ledger)
-            if len(rows) < ROWS_MAX:
-                break
+            more = len(rows) == ROWS_MAX
+            await self._look_up(ledger, changed)
 
     def _take(self, rows: Sequence[LedgerRow], changed: Changed) -> None:
         """Rows beyond the cursors, each stream's in order."""
@@ -181,18 +186,22 @@ class FleetView:
                     self._all_nodes = None
                     changed.nodes.add((cluster, node))
 
-    async def _look_up_settled(self, ledger: Ledger) -> None:
-        """A proposal that was refused says nothing of where the binding is: the decision before it
-        does."""
-        declined = sorted(
+    async def _look_up(self, ledger: Ledger, changed: Changed) -> None:
+        """What rows refer to and was not kept: decisions about bindings that were not there and are
+        again; and where a binding is whose proposal was refused, which the decision before it
+        says."""
+        if returned := sorted(self._returned & self._facts.bindings.keys()):
+            types = _DECISION_TYPES
+            found = await causality.latest_of(ledger.database, returned, types, FLEET)
+            self._decide(found.values(), changed)
+        self._returned.clear()
+        if declined := sorted(
             name for name in self._declined if name in self._decided and name not in self._settled
-        )
-        if declined:
+        ):
             found = await causality.latest_of(ledger.database, declined, SETTLING_TYPES, FLEET)
             for name, row in found.items():
                 self._settled[name] = self._decided[name] = row
-                self._shown.pop(name, None)
-                self._stale.add(name)
+                self._forget(name, changed)
         self._declined.clear()
 
     # --- what is shown
