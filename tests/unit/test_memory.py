@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,52 @@ resident = psutil.Process().memory_info().rss
 Cleanup().free()
 print(_TRIM is not None, resident - psutil.Process().memory_info().rss)
 """
+
+HEAPS = """
+import ctypes
+import sys
+import threading
+from wharfinger.runtime.memory import _MALLOPT, one_heap
+
+if sys.argv[2] == "one":
+    one_heap()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+together = threading.Barrier(4)
+
+
+def allocate():
+    together.wait()
+    libc.malloc(3000)
+    together.wait()
+
+
+threads = [threading.Thread(target=allocate) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+if _MALLOPT is None:
+    print(0)
+else:
+    libc.fopen.restype = ctypes.c_void_p
+    file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))
+    libc.malloc_info(0, file)
+    libc.fclose(file)
+    print(open(sys.argv[1]).read().count("<heap nr="))
+"""
+
+
+def test_all_threads_share_one_heap(tmp_path: Path) -> None:
+    def heaps(asked: str) -> int:
+        command = [sys.executable, "-c", HEAPS, str(tmp_path / asked), asked]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    found = heaps("one")
+    if not found:
+        pytest.skip("this C library cannot be told")
+    assert found == 1
+    assert heaps("as it is") > 1
 
 
 def test_free_pages_between_used_ones_are_returned() -> None:
