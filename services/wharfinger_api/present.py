@@ -27,7 +27,7 @@ from wharfinger.runtime.service import end_tasks
 
 IDLE_S = 600.0
 FOLLOW_S = 1.0
-"""How often it is moved on while nobody asks."""
+"""How often it is moved on between requests."""
 
 PAGES_S = 300.0
 PAGES_MAX = 20
@@ -208,12 +208,13 @@ class Present:
                 with suppress(LedgerError):
                     await self.now()
                 self._used_at = used
+            # Before anything is awaited: a request that comes then loads it again.
+            self._view = None
+            self._journal.clear()
+            self._kept.clear()
+            self._encoded.clear()
         finally:
             await end_tasks([listening])
-        self._view = None
-        self._journal.clear()
-        self._kept.clear()
-        self._encoded.clear()
 
     async def _move_on(self, went_back: int) -> None:
         view = self._view
