@@ -15,16 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from wharfinger_client.api import Call
-from wharfinger_client.client import AsyncClient, Retries
-from wharfinger_client.errors import TooManyError, UnavailableError, UnreachableError
+from wharfinger_client.client import AsyncClient
 from wharfinger_client.models import Page
+from wharfinger_client.sources import PATIENT, TRANSIENT
 
 T = TypeVar("T", bound=Mapping[str, Any])
 
 Key = tuple[str, ...]
-
-TRANSIENT = (UnreachableError, UnavailableError, TooManyError)
-AGAIN = Retries(tries=1_000_000_000)
 
 KEYS: Mapping[str, Key] = {
     "/v1/bindings": ("name",),
@@ -77,7 +74,7 @@ class Watch(Generic[T]):
                     yield change
             except TRANSIENT:
                 failed += 1
-            await asyncio.sleep(AGAIN.wait_s(min(failed, 10)) if failed else 0.0)
+            await asyncio.sleep(PATIENT.wait_s(min(failed, 10)) if failed else 0.0)
 
     async def _connected(self) -> AsyncIterator[Change[T]]:
         after = (("after", self._last_id),) if self._last_id else ()

@@ -76,7 +76,7 @@ def test_every_watched_list_is_at_last_the_list(
                         await plane.tell(*something(chance), after_s=chance.choice([1, 1, 90]))
                         if chance.random() < 0.5:
                             await numbered(plane.ledger)  # others are seen before their position
-                await plane.tell(*something(chance))  # while nobody reads
+                await plane.tell(*something(chance))  # between two readers
             await numbered(plane.ledger)
             async with cut_off_together([*watches.values()]):
                 for name, watch in watches.items():

@@ -56,12 +56,6 @@ class Changed:
     nodes: set[tuple[str, str]] = field(default_factory=set)
     policies: set[str] = field(default_factory=set)
 
-    def add(self, more: Changed) -> None:
-        self.bindings |= more.bindings
-        self.clusters |= more.clusters
-        self.nodes |= more.nodes
-        self.policies |= more.policies
-
     def __bool__(self) -> bool:
         return bool(self.bindings or self.clusters or self.nodes or self.policies)
 
@@ -239,9 +233,6 @@ class FleetView:
     def policies(self) -> Sequence[Policy]:
         """In order of their keys."""
         return [policy for _, policy in sorted(self._facts.policies.items())]
-
-    def policy(self, key: str) -> Policy | None:
-        return self._facts.policies.get(key)
 
     @property
     def bound(self) -> Mapping[str, int]:
