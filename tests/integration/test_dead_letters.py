@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import resource
+from collections import Counter
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -38,8 +39,9 @@ from wharfinger.events.streams import (
 )
 from wharfinger.runtime import reading
 from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.dead_letters import Letter
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, audit_verify
-from wharfinger.runtime.letter_box import COUNTED_TOGETHER, LETTERS_PER_MINUTE
+from wharfinger.runtime.letter_box import COUNTED_TOGETHER, LETTERS_PER_MINUTE, LetterBox
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger_annotator import app as annotator
@@ -355,6 +357,31 @@ async def test_a_producer_chooses_its_compression(context: ServiceContext) -> No
         for name in names.values():
             await until(partial(decided, name))
         assert await letters(context) == []
+
+
+async def test_what_is_read_again_with_more_behind_it_is_counted(context: ServiceContext) -> None:
+    """As after a lost session: some letters are written, their place is not committed yet."""
+    first, again = LETTERS_PER_MINUTE + 10, LETTERS_PER_MINUTE + 25
+    failures: list[Exception] = []
+    box = LetterBox(context.ledger, "tests", failures.append, clock_s=lambda: 0.0)
+    written: Counter[int] = Counter()
+
+    async def read(offsets: range) -> None:
+        for offset in offsets:
+            letter = Letter.read(BINDINGS.name, 1, 0, offset, b"k", b"garbage", "no JSON")
+            await box.add(letter, 1, partial(written.update, [offset]))
+
+        async def all_written() -> bool:
+            assert failures == []
+            return all(written[offset] for offset in offsets)
+
+        await until(all_written)
+        written.clear()
+
+    await read(range(first))
+    box.forget([(BINDINGS.name, 0)])
+    await read(range(LETTERS_PER_MINUTE, again))
+    assert sum(letter.more or 1 for letter in await letters(context)) >= again
 
 
 async def test_garbage_of_one_producer_is_counted_above_a_limit(context: ServiceContext) -> None:

@@ -107,11 +107,14 @@ class Letter:
 
     @classmethod
     def counted(cls, incarnation: int, letters: Sequence[Letter]) -> Letter:
-        """One for all of them, which are of one partition and in order of their offsets."""
-        first = letters[0]
+        """One for all of them, which are of one partition and in order of their offsets. The same
+        records give the same letter."""
+        first, last = letters[0], letters[-1]
+        # With the last: who reads a part again, and more behind it, counts from the same record on.
+        place = (first.topic, incarnation, first.partition, first.offset, last.offset)
         return replace(
             first,
-            id=derived_id("dead-letters", first.topic, incarnation, first.partition, first.offset),
+            id=derived_id("dead-letters", *place, len(letters)),
             key=b"",
             value=b"",
             key_bytes=0,
