@@ -19,11 +19,11 @@ from wharfinger.kernel.round import Head
 from wharfinger.kernel.step import ENGINE, step
 from wharfinger.runtime import snapshot_keeper
 from wharfinger.runtime.ledger import Ledger, audit_verify, wall_clock
-from wharfinger.runtime.ledger.follower import SnapshotCadence
+from wharfinger.runtime.ledger.follower import SnapshotCadence, SnapshotFollower
 from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.replay import replay
-from wharfinger.runtime.snapshot_keeper import SnapshotKeeper, StreamOwner
+from wharfinger.runtime.snapshot_keeper import OVERDUE, SnapshotKeeper, StreamOwner
 from wharfinger.runtime.stage_loop import StageLoop
 
 pytestmark = pytest.mark.integration
@@ -207,6 +207,42 @@ async def test_a_busy_stage_is_left_alone(ledger: Ledger) -> None:
             assert await ledger.latest_snapshot("fleet/0") is None
             owner.busy = False
             await snapshot_of(ledger, 8)
+
+
+async def test_a_stage_that_is_never_at_rest_is_followed_from_when_it_is_overdue(
+    ledger: Ledger,
+) -> None:
+    async with a_stage(ledger) as loop:
+        owner = Busy(loop)
+        async with keeping(ledger, owner, 1):
+            await decided(loop, 0, OVERDUE - 1)
+            await until(lambda: owner.looked >= 5)
+            assert await ledger.latest_snapshot("fleet/0") is None
+            await decided(loop, OVERDUE - 1, 1)
+            await snapshot_of(ledger, OVERDUE)
+            for number in range(OVERDUE, OVERDUE + 3):
+                await decided(loop, number, 1)
+                await snapshot_of(ledger, number + 1)
+            owner.busy = False
+            await decided(loop, OVERDUE + 3, 1)
+            await snapshot_of(ledger, OVERDUE + 4)
+    verified = await audit_verify(ledger)
+    assert verified.ok, verified.first_bad
+
+
+async def test_a_follower_says_when_the_history_it_followed_is_gone(ledger: Ledger) -> None:
+    async with a_stage(ledger) as loop:
+        await decided(loop, 0, 4)
+    follower = SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=4)
+    assert await follower.continues()
+    assert await follower.catch_up() == [4]
+    assert await follower.continues()
+    async with ledger.database.transaction() as transaction:
+        await transaction.raw.execute("update round set hash = 'another' where number = 4")
+    assert not await follower.continues()
+    async with ledger.database.transaction() as transaction:
+        await transaction.raw.execute("delete from round where number = 4")
+    assert not await follower.continues()
 
 
 async def test_a_stream_that_cannot_be_decided_again_has_no_snapshot_and_goes_on(

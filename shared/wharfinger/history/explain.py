@@ -54,7 +54,14 @@ from wharfinger.stages.cluster import trace as cluster_trace
 from wharfinger.stages.cluster.trace import NodesTrace
 from wharfinger.stages.fleet import FleetDecider, FleetState, saved, selection_trace
 from wharfinger.stages.fleet import trace as fleet_trace
-from wharfinger.stages.fleet.focus import REQUESTS, SCHEDULED, FleetFocus, earlier
+from wharfinger.stages.fleet.focus import (
+    ASKING,
+    CARRYING_OUT,
+    REQUESTS,
+    SCHEDULED,
+    FleetFocus,
+    earlier,
+)
 from wharfinger.stages.fleet.request_wait import RequestWait, needs_others
 from wharfinger.stages.fleet.selection_trace import SelectionsTrace
 from wharfinger.stages.fleet.solve import question_of
@@ -229,11 +236,13 @@ async def _account(
         if last is None:
             return await _before_its_first(ledger, name, stream, moment, at)
         row = last
-        after = await _after(ledger, row, moment)
-        if at is not None and row.round != moment and stream.startswith(FLEET):
-            steady = await _steady(ledger, name, row, moment, after)
-        if after is not None:
-            waiting = await _waiting(ledger, name, stream, after)
+        quiet = at is not None and row.round != moment and stream.startswith(FLEET)
+        if quiet or await _may_wait(ledger, row, moment):
+            after = await _after(ledger, row, moment)
+            if quiet:
+                steady = await _steady(ledger, name, row, moment, after)
+            if after is not None:
+                waiting = await _waiting(ledger, name, stream, after)
     on_nodes = await _on_nodes(ledger, name, row)
     history = await causality.latest_about(ledger.database, name, HISTORY)
     total = (
@@ -541,15 +550,40 @@ class _After:
     round: Glimpse
 
 
+async def _may_wait(ledger: Ledger, row: LedgerRow, moment: int) -> bool:
+    """Whether the binding may have an open request after round `moment`, when `row` was the last
+    decision about it. Most bindings have none, and no state is needed to say so."""
+    if not row.stream.startswith(FLEET) or is_selection(row.subject):
+        return False
+    begin = row.round
+    snapshot = await ledger.nearest_snapshot(row.stream, moment, names=())
+    if snapshot is not None and (snapshot.round >= begin or not _answers(row)):
+        begin, bucket = snapshot.round, saved.bucket_of(row.subject)
+        version = await ledger.newest_version(
+            row.stream, begin, bucket, saved.name_hash(row.subject)
+        )
+        if version is not None and saved.is_asked(version, row.subject):
+            return True
+    elif not _answers(row):
+        return True
+    return await decision_queries.concerned(
+        ledger.database, row.stream, range(begin + 1, moment + 1), row.subject, ASKING, CARRYING_OUT
+    )
+
+
+def _answers(row: LedgerRow) -> bool:
+    """Whether it answered all that was asked until its round."""
+    data = row.data()
+    return isinstance(data, ScheduleAnswer) or isinstance(effect_of(data), BindingEnd)
+
+
 async def _after(ledger: Ledger, row: LedgerRow, moment: int) -> _After | None:
     """After round `moment`, at which `row` was the last decision. None where nothing can have
     happened since: it answered all that was asked, in that very round; or it is no decision about a
     binding."""
     if not row.stream.startswith(FLEET) or is_selection(row.subject):
         return None
-    data = row.data()
-    answers = isinstance(data, ScheduleAnswer) or isinstance(effect_of(data), BindingEnd)
-    if row.round == moment and answers:
+    if row.round == moment and _answers(row):
         return None
     return await _fleet_after(ledger, row.stream, row.subject, moment)
 

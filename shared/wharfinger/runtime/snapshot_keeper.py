@@ -9,8 +9,9 @@ time. It stops as soon as a stage has work, and frees its state when it is done.
 decision.
 
 A stream that is never at rest gets snapshots too, once it is far behind: after each round the
-keeper sleeps long enough to take one twentieth of a core at most. Under a load that fills the stage
-it falls further behind until the stage next rests. That costs a longer recovery and slower
+keeper sleeps long enough to take one twentieth of a core at most. Until the stage rests it keeps
+its state, where that is not large, and follows: to begin again costs more than to follow. Under a
+load that fills the stage it falls further behind. That costs a longer recovery and slower
 explanations of the latest decisions.
 
 After a change of the engine the rounds of the old one are folded and not compared, and the state is
@@ -42,8 +43,12 @@ REST_S = 1.0
 """A stage that has been idle for so long is at rest."""
 
 OVERDUE = 10
-"""While its stage is busy, a stream gets a delta only after this many times the rows after which
-one is due."""
+"""While its stage is busy, a stream is followed only after this many times the rows after which a
+delta is due."""
+
+KEPT_BYTES_MAX = 8 << 20
+"""States that are stored in at most so many bytes together are kept while their stage is busy: in
+memory they take some five times as much."""
 
 SAY_AGAIN_S = 600.0
 """How often the log repeats that a stream has no snapshots any more."""
@@ -88,6 +93,8 @@ class SnapshotKeeper(Generic[S]):
         self._rest_s = rest_s
         self._reached: dict[str, Head] = {}
         self._folded: dict[str, int] = {}
+        self._followers: dict[str, SnapshotFollower[S]] = {}
+        """Of streams that are followed until their stage rests."""
         self._given_up: dict[str, str] = {}
         """Stream -> why."""
         self.divergences = 0
@@ -119,6 +126,8 @@ class SnapshotKeeper(Generic[S]):
         try:
             if await self._due(stream):
                 await self._bring_forward(stream)
+            elif self._rested():
+                self._followers.pop(stream, None)
         except Transient as error:
             log.warning("snapshot.put_off", stream=stream, why=str(error))
         except Exception as error:
@@ -139,6 +148,7 @@ class SnapshotKeeper(Generic[S]):
         head = self._owner.heads().get(stream)
         if head is None:
             self._reached.pop(stream, None)  # its next owner may make a snapshot
+            self._followers.pop(stream, None)
             return False
         if stream not in self._engine_known:
             if (
@@ -147,10 +157,10 @@ class SnapshotKeeper(Generic[S]):
             ):
                 return True
             self._engine_known.add(stream)
-        rows = max(
-            min(self._cadence.delta_rows, self._cadence.whole_rows),
-            self._folded.get(stream, 0) // FOLDED_PART,
-        )
+        rows = min(self._cadence.delta_rows, self._cadence.whole_rows)
+        follows = stream in self._followers
+        if not follows:
+            rows = max(rows, self._folded.get(stream, 0) // FOLDED_PART)
         if stream in self._given_up or _rows_behind(head, self._reached.get(stream)) < rows:
             return False
         if stream not in self._reached:  # queried only now: most streams never have that many rows
@@ -158,10 +168,14 @@ class SnapshotKeeper(Generic[S]):
             if latest is not None:
                 self._reached[stream] = await self._ledger.head_at(stream, latest.round)
         behind = _rows_behind(head, self._reached.get(stream))
-        return behind >= rows and (self._rested() or behind >= OVERDUE * rows)
+        return behind >= rows and (follows or self._rested() or behind >= OVERDUE * rows)
 
     async def _bring_forward(self, stream: str) -> None:
-        follower = SnapshotFollower(self._ledger, self._of_profile, stream, cadence=self._cadence)
+        follower = self._followers.pop(stream, None)
+        if follower is None or not await follower.continues():
+            follower = SnapshotFollower(
+                self._ledger, self._of_profile, stream, cadence=self._cadence
+            )
         self._worked_from = time.monotonic()
         made = await follower.catch_up(
             self._owner.heads()[stream].round, lambda: self._may_go_on(stream)
@@ -173,9 +187,14 @@ class SnapshotKeeper(Generic[S]):
             self._given_up[stream] = (
                 f"round {found.round}: decided otherwise now, by the same engine: {found.step}"
             )
+        elif not self._rested() and follower.bytes + self._kept_bytes() <= KEPT_BYTES_MAX:
+            self._followers[stream] = follower
         if made:
             self._reached[stream] = await self._ledger.head_at(stream, made[-1])
             log.info("snapshot.made", stream=stream, round=made[-1], count=len(made))
+
+    def _kept_bytes(self) -> int:
+        return sum(follower.bytes for follower in self._followers.values())
 
     async def _may_go_on(self, stream: str) -> bool:
         """Before each round. At rest at once; else after a sleep that keeps our share of the core

@@ -21,7 +21,7 @@ from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.bodies import unpack
 from wharfinger.runtime.ledger.database import Database
-from wharfinger.runtime.ledger.decision_rows import ROW, LedgerRow, row_of
+from wharfinger.runtime.ledger.decision_rows import AT_ROUND, ROW, LedgerRow, row_of
 from wharfinger.runtime.ledger.errors import LedgerError
 
 
@@ -53,7 +53,8 @@ select {ROW} from (
     ) k where s.name <> '{INTAKE}'
 ) k
 join decision d on d.stream = k.stream and d.seq = k.seq
-join stream s on s.id = d.stream join round r on r.stream = d.stream and r.number = d.round
+join stream s on s.id = d.stream
+{AT_ROUND}
 order by r.at_us desc, s.name desc, d.seq desc limit $2
 """
 
@@ -64,7 +65,8 @@ cross join lateral (
     select d.* from decision d join stream s on s.id = d.stream and s.name like $3 || '%'
     where d.subject = w.subject and d.type = any($2::text[]) order by d.seq desc limit %d
 ) d
-join stream s on s.id = d.stream join round r on r.stream = d.stream and r.number = d.round
+join stream s on s.id = d.stream
+{AT_ROUND}
 """
 _LATEST_OF = _LAST_OF.replace("%d", "1")
 
@@ -75,37 +77,36 @@ where d.subject = $1 and d.stream = any(array(select id from stream where name <
 
 _NAMED = f"""
 select {ROW} from unnest($1::uuid[]) as w(id)
-join decision d on d.id = w.id
-join stream s on s.id = d.stream join round r on r.stream = d.stream and r.number = d.round
+cross join lateral (select d.* from decision d where d.id = w.id offset 0) d
+join stream s on s.id = d.stream
+{AT_ROUND}
 """
 
 _EVENTS = (
     "select distinct on (id) id, encoding, body from event where id = any($1::uuid[]) order by id"
 )
 
-# The intake decides once about each event, under the event's subject and on the day under which its
-# body lies.
-_ACCEPTED = f"""
-select d.cause, s.name, d.round, r.at_us, r.first_seq - 1
-from (select distinct id, subject, day from event where id = any($1::uuid[])) e
-join stream s on s.name = '{INTAKE}'
-join decision d on d.subject = e.subject and d.stream = s.id and d.day = e.day and d.cause = e.id
-join round r on r.stream = d.stream and r.number = d.round
-"""
-
-_TAKEN_IN = f"""
-select e.id, s.name, i.round, r.at_us, r.first_seq - 1
+# Where an event was taken in, one probe of an index a step.
+_TAKEN = """
+select i.event, s.name, i.round, r.at_us, r.first_seq - 1
 from (select distinct id, day from event where id = any($1::uuid[])) e
-join input i on i.event = e.id and i.day = e.day
-join stream s on s.id = i.stream
-join round r on r.stream = i.stream and r.number = i.round and r.day = i.day
-where s.name <> '{INTAKE}'
+cross join lateral (
+    select i.event, i.stream, i.round, i.day from input i
+    where i.event = e.id and i.day = e.day offset 0
+) i
+join stream s on s.id = i.stream and {}
+cross join lateral (
+    select r.at_us, r.first_seq from round r
+    where r.stream = i.stream and r.number = i.round and r.day = i.day offset 0
+) r
 """
+_ACCEPTED = _TAKEN.format(f"s.name = '{INTAKE}'")
+_TAKEN_IN = _TAKEN.format(f"s.name <> '{INTAKE}'")
 
 _CAUSED_ABOUT = f"""
 select {ROW} from decision d
 join stream s on s.id = d.stream and s.name <> '{INTAKE}'
-join round r on r.stream = d.stream and r.number = d.round
+{AT_ROUND}
 where d.subject = any($1::text[]) and d.cause = any($2::uuid[])
 order by r.at_us, s.name, d.seq limit $3
 """
@@ -119,7 +120,7 @@ cross join lateral (
     select d.* from decision d where d.stream = s.id and d.seq > w.seq and d.seq <= w.seq + $4
     order by d.seq offset 0
 ) d
-join round r on r.stream = d.stream and r.number = d.round
+{AT_ROUND}
 where d.cause = any($3::uuid[])
 order by r.at_us, s.name, d.seq limit $5
 """
@@ -162,11 +163,11 @@ select w.subject, w.round, e.encoding, e.body, r.at_us
 from unnest($1::text[], $2::bigint[]) as w(subject, round)
 join stream s on s.name = '{INTAKE}'
 cross join lateral (
-    select d.stream, d.round, d.cause from decision d
+    select d.stream, d.round, d.cause, d.day from decision d
     where d.subject = w.subject and d.stream = s.id and d.round < w.round order by d.seq desc
     limit 1
 ) d
-join round r on r.stream = d.stream and r.number = d.round
+{AT_ROUND}
 cross join lateral (
     select e.encoding, e.body from input i
     join event e on e.id = i.event and e.sha256 = i.sha256 and e.day = i.day
@@ -279,16 +280,14 @@ async def events_named(database: Database, ids: Collection[UUID]) -> dict[UUID, 
 
 
 async def accepted(database: Database, ids: Collection[UUID]) -> dict[UUID, EventTaken]:
-    """When those of `ids` that came by the intake were accepted. Looks through a day of the event's
-    own subject."""
+    """When those of `ids` that came by the intake were accepted."""
     async with database.reading(patient=True) as raw:
         found = await raw.fetch(_ACCEPTED, list(ids))
     return {taken.event: taken for taken in (EventTaken(*record) for record in found)}
 
 
 async def taken_in(database: Database, ids: Collection[UUID]) -> list[EventTaken]:
-    """Where and when the deciding streams took the events in, in order of time. Looks through a day
-    of each such stream."""
+    """Where and when the deciding streams took the events in, in order of time."""
     async with database.reading(patient=True) as raw:
         found = await raw.fetch(_TAKEN_IN, list(ids))
     return sorted(

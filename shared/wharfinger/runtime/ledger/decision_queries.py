@@ -22,7 +22,7 @@ from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.runtime.ledger.bodies import unpack
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.days import day_of
-from wharfinger.runtime.ledger.decision_rows import ROW, LedgerRow, row_of
+from wharfinger.runtime.ledger.decision_rows import AT_ROUND, ROW, LedgerRow, row_of
 from wharfinger.runtime.ledger.errors import CorruptLedger
 from wharfinger.runtime.ledger.rounds import Unread
 from wharfinger.runtime.ledger.stored import data_of
@@ -34,7 +34,7 @@ _SCHEDULED = types_of(*get_args(ScheduleAnswer))
 _LAST_UNTIL = f"""
 select {ROW} from decision d
 join stream s on s.id = d.stream
-join round r on r.stream = d.stream and r.number = d.round and r.day = d.day
+{AT_ROUND}
 where d.stream = $1 and d.subject = $2 and d.seq <= $3 order by d.seq desc limit 1
 """
 
@@ -48,7 +48,7 @@ cross join lateral (
     order by d.seq desc limit 1
 ) d
 join stream s on s.id = d.stream
-join round r on r.stream = d.stream and r.number = d.round and r.day = d.day
+{AT_ROUND}
 """
 
 
@@ -129,6 +129,30 @@ class SubjectQuery:
     skimmed: Collection[str] = ()
 
 
+# An input's type is in the event, so each is looked up; only the bodies of these types are read.
+_BODIES = """
+select e.encoding, e.body
+from input i
+cross join lateral (
+    select e.type, e.encoding, e.body from event e
+    where e.id = i.event and e.sha256 = i.sha256 and e.day = i.day and e.day between $4 and $5
+    limit 1
+) e
+where i.stream = $1 and i.round between $2 and $3 and i.day between $4 and $5
+and e.type = any($6::text[])
+"""
+
+_MADE = """
+select exists (
+    select from decision where stream = $1 and seq between $2 and $3 and day between $4 and $5
+    and type = any($6::text[])
+)
+"""
+
+_ENDS = """
+select number, at_us, first_seq, decisions from round where stream = $1 and number = any($2)
+"""
+
 _GLIMPSED = """
 select number, at_us, engine, profile, first_seq, decisions
 from round where stream = $1 and number between $2 and $3 order by number
@@ -200,6 +224,40 @@ async def glimpses(
         )
         for number, at, engine, profile, _, _ in rounds
     ]
+
+
+async def concerned(
+    database: Database,
+    stream: str,
+    rounds: range,
+    subject: str,
+    inputs: Collection[str],
+    decisions: Collection[str],
+) -> bool:
+    """Whether the rounds may have taken in an input of one of the types `inputs` that names
+    `subject`, or made a decision of one of the types `decisions` about anything. CorruptLedger: an
+    end of the rounds is missing."""
+    if not rounds:
+        return False
+    id_ = await _id(database, stream)
+    ends = sorted({rounds[0], rounds[-1]})
+    async with database.reading(patient=True) as raw:
+        found = sorted(await raw.fetch(_ENDS, id_, ends))
+        if [row[0] for row in found] != ends:
+            raise CorruptLedger(stream, rounds[0], 0, f"not all rounds up to {ends[-1]} are there")
+        days = (day_of(min(row[1] for row in found)), day_of(max(row[1] for row in found)))
+        seqs = (found[0][2], found[-1][2] + found[-1][3] - 1)
+        made = await raw.fetchrow(_MADE, id_, *seqs, *days, list(decisions))
+        if made is not None and made[0]:
+            return True
+        bodies = await raw.fetch(_BODIES, id_, ends[0], ends[-1], *days, list(inputs))
+    name = msgspec.json.encode(subject)
+    return any(
+        name in body or b"\\" in body
+        for body in (
+            _unpacked(stream, ends[-1], 0, encoding, stored) for encoding, stored in bodies
+        )
+    )
 
 
 def _unpacked(stream: str, number: int, seq: int, encoding: int, stored: bytes) -> bytes:

@@ -121,6 +121,13 @@ ROW = (
     "d.body"
 )
 
+# The round of each decision, one probe of its key a decision. Joined freely, all rounds of a stream
+# may be gone through for a few decisions: statistics are older than the rows of a busy hour.
+AT_ROUND = """cross join lateral (
+    select r.at_us, r.number, r.first_seq from round r
+    where r.stream = d.stream and r.number = d.round and r.day = d.day offset 0
+) r"""
+
 # The streams that have decisions beyond the cursors, and the head of the feed at that moment. Most
 # often there are none, and this is the only query. Decisions that were retired do not count.
 # Cursors are one object, since a list would be gone through for each stream.
@@ -168,7 +175,7 @@ order by s.place, s.name, d.seq
 _DECISION = f"""
 select {ROW} from decision d
 join stream s on s.id = d.stream
-join round r on r.stream = d.stream and r.number = d.round and r.day = d.day
+{AT_ROUND}
 where d.id = $1
 """
 
@@ -181,7 +188,7 @@ select {ROW} from (
 ) k
 join stream s on s.id = k.stream and s.name = any($3::text[])
 join decision d on d.stream = k.stream and d.seq = k.seq
-join round r on r.stream = d.stream and r.number = d.round and r.day = d.day
+{AT_ROUND}
 order by d.subject, s.name
 """
 
@@ -193,7 +200,7 @@ cross join lateral (
     select k.* from decision k where k.subject = w.subject and k.stream = s.id
     order by k.seq desc limit 1
 ) d
-join round r on r.stream = d.stream and r.number = d.round
+{AT_ROUND}
 order by d.subject, s.name
 """
 

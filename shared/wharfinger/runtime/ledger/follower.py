@@ -28,6 +28,7 @@ from wharfinger.kernel.audit import Audit, Divergence
 from wharfinger.kernel.decider import Decider, Incremental, S
 from wharfinger.kernel.recover import RecordedRound, recover
 from wharfinger.kernel.step import ENGINE
+from wharfinger.runtime.ledger.errors import LedgerError, Transient
 from wharfinger.runtime.ledger.ledger import Ledger
 from wharfinger.runtime.ledger.snapshots import StoredSnapshot
 
@@ -82,6 +83,24 @@ class SnapshotFollower(Generic[S]):
         """Where history and replay part; while it is None the snapshots are sound."""
         found = self._audit.result.divergences if self._audit else []
         return found[0] if found else None
+
+    @property
+    def bytes(self) -> int:
+        """Of the state, when it was loaded or stored last."""
+        return self._bytes
+
+    async def continues(self) -> bool:
+        """Whether the ledger still has the history that was followed: it has another one after a
+        backup was put back."""
+        if self._audit is None:
+            return True
+        head = self._audit.head
+        try:
+            return (await self._ledger.head_at(self._stream, head.round)).hash == head.hash
+        except Transient:
+            raise
+        except LedgerError:  # it does not have that round
+            return False
 
     async def catch_up(
         self, to_round: int | None = None, may_go_on: Callable[[], Awaitable[bool]] | None = None

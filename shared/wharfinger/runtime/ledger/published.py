@@ -12,7 +12,7 @@ from uuid import UUID
 
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.database import Database
-from wharfinger.runtime.ledger.decision_rows import ROW, LedgerRow, row_of
+from wharfinger.runtime.ledger.decision_rows import AT_ROUND, ROW, LedgerRow, row_of
 
 
 class Life(NamedTuple):
@@ -41,7 +41,8 @@ class Decided(NamedTuple):
 
 _BY_ID = f"""
 select {ROW} from decision d
-join stream s on s.id = d.stream join round r on r.stream = d.stream and r.number = d.round
+join stream s on s.id = d.stream
+{AT_ROUND}
 where d.id = any($1::uuid[])
 """
 

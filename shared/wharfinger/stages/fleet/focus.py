@@ -26,11 +26,11 @@ from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.estimate import Demand, demand_of
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.decisions import PlanAnswer, ScheduleAnswer, as_decision
+from wharfinger.events.decisions import PlanAnswer, ScheduleAnswer, as_decision, kinds_about
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.plans import Step
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
-from wharfinger.events.registry import LATEST, types_of
+from wharfinger.events.registry import LATEST, types_of, versions_of
 from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.stages.fleet.fold import carry_out, fold_decision, fold_input
 from wharfinger.stages.fleet.joint_plans import answered_plan
@@ -58,6 +58,12 @@ SCHEDULED = types_of(*get_args(ScheduleAnswer))
 
 REQUESTS = (LATEST[BindingRequested].type, LATEST[BindingWithdrawn].type)
 """Types of inputs that do not matter here where they are about another binding."""
+
+ASKING = versions_of(BindingRequested)
+"""Types of inputs after which a binding may have an open request."""
+
+CARRYING_OUT = versions_of(*kinds_about("plan"))
+"""Types of decisions after which any binding may have one."""
 
 
 def earlier(binding: str, decisions: Iterable[Decision]) -> list[str]:

@@ -356,6 +356,11 @@ def binding_in(section: bytes, name: str) -> bytes | None:
     return canonical(found) if found else None
 
 
+def is_asked(section: bytes, name: str) -> bool:
+    """Return whether the binding `name` has an open request, by its bucket."""
+    return any(saved.asked for saved in _bindings.decode(section) if saved.spec.name == name)
+
+
 def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
     """Load a fleet state from the sections of a snapshot (section name -> bytes), and rebuild its
     indexes and caches.
