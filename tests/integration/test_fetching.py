@@ -219,6 +219,34 @@ async def test_what_an_answer_counts_and_does_not_give_is_asked_for_again(
     assert [m.value for messages in taken.values() for m in messages] == [b"value"]
 
 
+async def test_what_was_withheld_for_long_is_given_the_time_it_needs(
+    memory: Backend, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from a broker that was busy for a while, and then needs more than a glance to look."""
+    signals, name = SendSignals(), "withheld"
+    async with reading(memory, topic, Pace(0.01, 0.05), signals, name) as consumer:
+        ask, stripped = consumer._client.send, 0
+
+        async def stripping(node: int, request: object, **options: object) -> object:
+            nonlocal stripped
+            answer = await ask(node, request, **options)
+            busy = stripped < 3 * VAIN_MAX
+            if isinstance(request, FetchRequest) and (busy or request._max_wait_ms < 50):
+                stripped += 1
+                answer.topics = [
+                    (name, [(*part[:-1], b"") for part in parts]) for name, parts in answer.topics
+                ]
+            return answer
+
+        monkeypatch.setattr(consumer._client, "send", stripping)
+        await send(memory, topic, None)
+        signals.sent(SentBatch(topic, 2, 0, 1))
+        taken = await consumer.getmany(timeout_ms=int(PATIENCE_S * 1000))
+        monkeypatch.undo()
+    assert stripped >= 3 * VAIN_MAX
+    assert [m.value for messages in taken.values() for m in messages] == [b"value"]
+
+
 async def test_a_backlog_is_read_to_its_end_by_one_signal(memory: Backend, topic: str) -> None:
     """A fetch holds a part of it only."""
     signals, name = SendSignals(), "backlog"

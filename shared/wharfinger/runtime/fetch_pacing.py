@@ -24,6 +24,10 @@ A fetch names every partition, and broker and client go through all of them for 
 mostly about one. So a fetch that follows a signal asks for the partitions that were signalled, and
 for those that are known to have more. All are asked for as often as without signals. A partition
 whose records have not been taken yet cannot be asked for; its signals are kept until they have.
+
+Where the broker does not give what is known to be there, the wait grows with every fetch. After ten
+of them the partition waits for the turn of all, and every other such turn is its own, with the long
+wait: a broker that is slow for a minute, or has much to read, gives nothing within a glance.
 """
 
 from __future__ import annotations
@@ -54,8 +58,8 @@ HOUSEKEEPING_S = 5.0
 has to act on, but for the first fetch of an assignment."""
 
 VAIN_MAX = 10
-"""So often a partition is asked for what is known to be there, and is not given: it may be gone. A
-broker under load gives it the second or third time, so each time it has longer to look."""
+"""So often in a row a partition is asked for what is known to be there, and is not given: it may be
+gone. A broker under load gives it the second or third time, so each time it has longer to look."""
 
 BEGINNING_S = 0.05
 """How often it wakes until that fetch. Sometimes nothing wakes it when the positions are set: one
@@ -124,6 +128,8 @@ class PacedFetches:
         self._silent_since = self._loop.time()
         self._began = self._all_due = 0.0
         """When the last fetch began, and when all partitions have their turn."""
+        self._withheld_last = False
+        """Whether that turn was given last to what was asked for in vain."""
         self._ends: dict[TopicPartition, int] = {}
         """How far each partition is known to go, by signals and by the broker's answers."""
         self._vain: dict[TopicPartition, tuple[int, int]] = {}
@@ -185,7 +191,11 @@ class PacedFetches:
             wanted, wait_ms = behind, round(1000 * self._pace.quick_s * times)
         else:
             self._all_due = now + self._pace.pause_s(now - self._silent_since)
+            withheld = {} if self._withheld_last else self._withheld()
+            self._withheld_last = bool(withheld)
             wanted, wait_ms = self._positions(assignment.tps), 0
+            if withheld:
+                wanted, wait_ms = withheld, round(1000 * self._pace.quick_s * VAIN_MAX)
         if not wanted:
             return False
         found = await self._asked(assignment, node, _of(request, wanted, wait_ms))
@@ -220,6 +230,15 @@ class PacedFetches:
             tp: state.position
             for tp, state in states.items()
             if state.has_valid_position and not state.paused
+        }
+
+    def _withheld(self) -> dict[TopicPartition, int]:
+        """Where they go on: partitions that were asked for in vain so often that they are asked for
+        in the turn of all only."""
+        return {
+            tp: offset
+            for tp, offset in self._positions(self._vain).items()
+            if self._vain[tp][1] >= VAIN_MAX and offset < self._ends.get(tp, 0)
         }
 
     async def _asked(self, assignment: Any, node: int, request: Any) -> bool:
