@@ -75,7 +75,7 @@ def types_of(*kinds: type) -> tuple[str, ...]:
     return tuple([_LATEST_NAMES[kind] for kind in kinds])
 
 
-def versions_of(*kinds: type[Value]) -> tuple[str, ...]:
+def versions_of(*kinds: type) -> tuple[str, ...]:
     """The full type names of every version of these classes, also those written in the past."""
     names = {LATEST[kind].name for kind in kinds}
     return tuple([one.type for one in EVENT_TYPES if one.name in names])
