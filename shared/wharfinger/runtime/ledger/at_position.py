@@ -15,6 +15,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from wharfinger.events.streams import LEDGER
 from wharfinger.runtime.deadlines import Deadlines
@@ -184,6 +185,10 @@ class PastDatabase:
         return LedgerCut({name: StreamCut(id_, number, seq) for id_, name, number, seq, _ in rows})
 
 
+_cuts: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""To which cut each connection is set."""
+
+
 class _DatabaseAt(Database):
     """Another database's pool, each of whose connections is set to the cut before it is used."""
 
@@ -203,5 +208,9 @@ class _DatabaseAt(Database):
     async def _connection(self, repeated: bool = False) -> AsyncIterator[Any]:
         # the past is read through views, whose plans are made each time
         async with self._shared._connection() as raw:
-            await raw.execute("select set_config('wharfinger.cut', $1, false)", self._cut)
+            connection = raw._con  # a pool gives each use another proxy of it
+            if _cuts.get(connection) != self._cut:
+                _cuts.pop(connection, None)  # an error leaves it unknown
+                await raw.execute("select set_config('wharfinger.cut', $1, false)", self._cut)
+                _cuts[connection] = self._cut
             yield raw
