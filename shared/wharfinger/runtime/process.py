@@ -38,6 +38,7 @@ from wharfinger.runtime.memory import one_heap, seldom_collect
 from wharfinger.runtime.observability import METRICS, configure_logging
 from wharfinger.runtime.owner_watch import EXIT_GONE, Lifeline, PlaneGoneError, Servers
 from wharfinger.runtime.plane import another_database
+from wharfinger.runtime.sent_elsewhere import SentElsewhere
 from wharfinger.runtime.service import Builder, Service, ServiceContext
 from wharfinger.runtime.settings import Settings, SettingsError, load_settings
 from wharfinger.runtime.timeline import reconciled
@@ -134,7 +135,11 @@ async def _run(name: str, builders: Mapping[str, Builder], settings: Settings) -
     _write_card(card, name, port, services)
     beside = [asyncio.create_task(_watch_clock(context.ledger), name="clock")]
     if settings.processes == "each" and context.backend.capabilities.idle_poll_ms:
-        beside.append(asyncio.create_task(_expect_records(context), name="expecting"))
+        elsewhere = SentElsewhere(settings.data_dir / "run", name, context.signals)
+        beside += [
+            asyncio.create_task(elsewhere.run(), name="sent elsewhere"),
+            asyncio.create_task(_expect_records(context, elsewhere), name="expecting"),
+        ]
     lifeline = Lifeline(settings.data_dir.absolute(), settings.owner_pid)
     servers = Servers.of(settings.data_dir.absolute())
     topics = TopicWatch(
@@ -187,16 +192,17 @@ async def _watch(
     return ""
 
 
-async def _expect_records(context: ServiceContext) -> None:
-    """What other processes commit to the ledger is soon on the topics, and no producer of this
-    process says so."""
+async def _expect_records(context: ServiceContext, elsewhere: SentElsewhere) -> None:
+    """What other processes commit to the ledger is soon on the topics. Where they do not say when
+    it is there, readers ask for it."""
     committed = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(context.ledger.notifications(committed))
         while True:
             await committed.wait()
             committed.clear()
-            context.signals.expect()
+            if not elsewhere.fresh:
+                context.signals.expect()
 
 
 async def _watch_clock(ledger: Ledger) -> None:

@@ -78,10 +78,23 @@ class SendSignals:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._readers: dict[str, tuple[WakeUp, ...]] = {}
+        self._others: Callable[[SentBatch], object] | None = None
 
     def sent(self, batch: SentBatch) -> None:
-        for reader in self._readers.get(batch.topic, ()):
-            reader.set(batch)
+        """By a producer of this process."""
+        self.hear([batch])
+        if self._others is not None:
+            self._others(batch)
+
+    def hear(self, batches: Iterable[SentBatch]) -> None:
+        """By producers of any process."""
+        for batch in batches:
+            for reader in self._readers.get(batch.topic, ()):
+                reader.set(batch)
+
+    def tell_others(self, tell: Callable[[SentBatch], object] | None) -> None:
+        """What is called after each of our own, by the thread of its producer; None: nothing."""
+        self._others = tell
 
     def expect(self) -> None:
         for reader in {reader for readers in tuple(self._readers.values()) for reader in readers}:

@@ -1,0 +1,173 @@
+"""Signals between processes of a plane: readers in one are woken by what another has sent. Here
+each process is a pair of objects of one loop."""
+
+# mypy: allow-untyped-calls
+# (the drivers ship no types)
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import stat
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from structlog.testing import capture_logs
+from tests.paced_readers import paused, reading
+from tests.patience import eventually
+
+from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.fetch_pacing import Pace
+from wharfinger.runtime.producer import SentBatch, idempotent_producer
+from wharfinger.runtime.send_signals import SendSignals, WakeUp
+from wharfinger.runtime.sent_elsewhere import SentElsewhere
+from wharfinger.runtime.service import end_tasks
+from wharfinger.runtime.topics import TopicSpec, ensure_topics
+
+TOPIC = "bindings"
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """Short enough for a socket."""
+    with TemporaryDirectory(prefix="w-") as found:
+        yield Path(found)
+
+
+@asynccontextmanager
+async def a_process(directory: Path, name: str) -> AsyncIterator[tuple[SendSignals, SentElsewhere]]:
+    signals = SendSignals()
+    elsewhere = SentElsewhere(directory, name, signals)
+    task = asyncio.create_task(elsewhere.run())
+    try:
+        await eventually(lambda: _is_there(directory, name))
+        yield signals, elsewhere
+    finally:
+        await end_tasks([task])
+
+
+async def _is_there(directory: Path, name: str) -> bool:
+    return (directory / f"{name}.sent").exists()
+
+
+def a_reader(signals: SendSignals, *topics: str) -> WakeUp:
+    reader = WakeUp()
+    signals.listen(topics or (TOPIC,), reader)
+    return reader
+
+
+async def sent_until_heard(signals: SendSignals, batch: SentBatch, reader: WakeUp) -> SentBatch:
+    """Again and again: a process looks for others once a second."""
+    while True:
+        signals.sent(batch)
+        if await reader.within(0.1):
+            return reader.clear()[-1]
+
+
+async def test_what_one_process_sends_all_others_hear_and_itself_once(directory: Path) -> None:
+    async with (
+        a_process(directory, "one") as (one, _),
+        a_process(directory, "two") as (two, heard),
+        a_process(directory, "three") as (three, _),
+    ):
+        assert not heard.fresh
+        readers = [a_reader(signals) for signals in (two, three)]
+        own, other_topic = a_reader(one), a_reader(two, "clusters")
+        batch = SentBatch(TOPIC, 1, 3, 7, b"records", 1.0)
+        for reader in readers:
+            assert await sent_until_heard(one, batch, reader) == SentBatch(TOPIC, 1, 6, 7)
+        assert heard.fresh
+        assert batch in own.clear()
+        for reader in readers:
+            reader.clear()
+        one.sent(SentBatch(TOPIC, 1, 7, 9))
+        one.sent(SentBatch(TOPIC, 1, 9, 11))
+        one.sent(SentBatch(TOPIC))
+        for reader in readers:
+            heard_now: set[SentBatch] = set()
+            while heard_now < {SentBatch(TOPIC, 1, 10, 11), SentBatch(TOPIC)}:
+                await reader.within(1.0)
+                heard_now |= set(reader.clear())
+        assert own.clear() == [
+            SentBatch(TOPIC, 1, 7, 9),
+            SentBatch(TOPIC, 1, 9, 11),
+            SentBatch(TOPIC),
+        ]
+        assert other_topic.clear() == []
+
+
+async def test_who_does_not_come_for_its_signals_has_the_newest_later(directory: Path) -> None:
+    """The queue of a socket is short."""
+    slow = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with slow:
+        slow.setblocking(False)
+        slow.bind(str(directory / "slow.sent"))
+        async with a_process(directory, "one") as (one, _), a_process(directory, "two") as (two, _):
+            reader = a_reader(two)
+            await sent_until_heard(one, SentBatch(TOPIC, 0, 0, 1), reader)
+            for end in range(2, 2000):
+                one.sent(SentBatch(TOPIC, 0, end - 1, end))
+                await asyncio.sleep(0)
+            while reader.clear()[-1:] != [SentBatch(TOPIC, 0, 1998, 1999)]:
+                await reader.within(1.0)  # nobody waits for the slow one
+            newest = b""
+            while b"1999" not in newest:
+                try:
+                    newest = slow.recv(1 << 16)
+                except BlockingIOError:
+                    await asyncio.sleep(0.01)
+
+
+async def test_a_process_that_was_killed_is_in_nobodys_way(directory: Path) -> None:
+    dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for name in ("two", "zed"):
+        dead.bind(str(directory / f"{name}.sent"))
+        dead.close()
+        dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    dead.close()
+    async with a_process(directory, "one") as (one, _), a_process(directory, "two") as (two, _):
+        await sent_until_heard(one, SentBatch(TOPIC, 0, 0, 1), a_reader(two))
+        assert stat.S_IMODE((directory / "two.sent").stat().st_mode) & 0o022 == 0
+    assert not (directory / "two.sent").exists()
+
+
+async def test_what_is_no_signal_is_left_out(directory: Path) -> None:
+    async with a_process(directory, "one") as (one, _), a_process(directory, "two") as (two, _):
+        reader = a_reader(two)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as foreign:
+            foreign.sendto(b"no signal", str(directory / "two.sent"))
+        await sent_until_heard(one, SentBatch(TOPIC, 0, 0, 1), reader)
+
+
+async def test_a_directory_whose_name_is_too_long_for_a_socket_is_said(directory: Path) -> None:
+    with capture_logs() as logs:
+        await SentElsewhere(directory / ("d" * 100), "one", SendSignals()).run()
+    assert [line["event"] for line in logs] == ["sent_elsewhere.off"]
+
+
+@pytest.mark.integration
+async def test_a_record_of_another_process_wakes_an_idle_reader(
+    backend: Backend, topic_prefix: str, directory: Path
+) -> None:
+    if not backend.capabilities.idle_poll_ms:
+        pytest.skip("this broker wakes its readers itself")
+    await ensure_topics(backend, [TopicSpec(TOPIC, 4, "compact")], topic_prefix)
+    topic = f"{topic_prefix}{TOPIC}"
+    async with (
+        a_process(directory, "sender") as (sender, _),
+        a_process(directory, "reader") as (reader, _),
+        reading(backend, topic, Pace(0.01, 600.0), reader, "elsewhere") as consumer,
+    ):
+        await sent_until_heard(sender, SentBatch("another"), a_reader(reader, "another"))
+        await paused("elsewhere")
+        producer = idempotent_producer(backend, client_id="test", sent=sender.sent)
+        await producer.start()
+        try:
+            await producer.send_and_wait(topic, b"value", partition=2)
+        finally:
+            await producer.stop()
+        taken = await consumer.getmany(timeout_ms=60_000)
+    assert [m.value for messages in taken.values() for m in messages] == [b"value"]
