@@ -31,6 +31,8 @@ TOKENS = 8
 TOKEN_S = 86_400
 DECIDED_TIMEOUT_S = 1800.0
 READ_TIMEOUT_S = 120.0
+FETCH_WAIT_MS = 200
+"""A broker that is loaded, and has a long topic, gives nothing within ten."""
 QUIET_S = 2.0
 """The plane stands still when its feed has not grown for so long."""
 IDLE_SHARE = 0.05
@@ -132,7 +134,7 @@ class ApiUnderTest:
     async def decided(self, submissions: Sequence[Submission], names: Sequence[str]) -> float:
         """Accept new bindings. Seconds until all of them were decided for nodes, and published."""
         known = await self.decisions(0, await self.head())
-        async with Subscriber(self.bootstrap) as subscriber:
+        async with Subscriber(self.bootstrap, FETCH_WAIT_MS) as subscriber:
             if not await subscriber.until(lambda s: len(s.ids) >= known, READ_TIMEOUT_S):
                 raise RuntimeError(
                     f"{len(subscriber.seen.ids)} of {known} decisions were on the topic after "

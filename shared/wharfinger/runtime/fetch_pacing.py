@@ -26,8 +26,9 @@ for those that are known to have more. All are asked for as often as without sig
 whose records have not been taken yet cannot be asked for; its signals are kept until they have.
 
 Where the broker does not give what is known to be there, the wait grows with every fetch. After ten
-of them the partition waits for the turn of all, and every other such turn is its own, with the long
-wait: a broker that is slow for a minute, or has much to read, gives nothing within a glance.
+of them the partition waits for the turn of all, and every other such turn is its own, with a wait
+that still grows: a broker that is slow for a minute, or has much to read, gives nothing within a
+glance.
 """
 
 from __future__ import annotations
@@ -60,6 +61,9 @@ has to act on, but for the first fetch of an assignment."""
 VAIN_MAX = 10
 """So often in a row a partition is asked for what is known to be there, and is not given: it may be
 gone. A broker under load gives it the second or third time, so each time it has longer to look."""
+
+WITHHELD_MAX = 50
+"""Up to so many times the shortest wait a partition is given then."""
 
 BEGINNING_S = 0.05
 """How often it wakes until that fetch. Sometimes nothing wakes it when the positions are set: one
@@ -195,7 +199,9 @@ class PacedFetches:
             self._withheld_last = bool(withheld)
             wanted, wait_ms = self._positions(assignment.tps), 0
             if withheld:
-                wanted, wait_ms = withheld, round(1000 * self._pace.quick_s * VAIN_MAX)
+                behind = wanted = withheld
+                times = min(WITHHELD_MAX, max(self._vain[tp][1] for tp in withheld))
+                wait_ms = round(1000 * self._pace.quick_s * times)
         if not wanted:
             return False
         found = await self._asked(assignment, node, _of(request, wanted, wait_ms))
