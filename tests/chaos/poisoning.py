@@ -74,7 +74,7 @@ class Poisoning:
         for number in range(shares):
             await self._share(records // shares)
             await self._answered()
-            await self._all_counted()  # the embedded broker may be replaced after that
+            await self._all_counted()
             await self._memory()
             print(f"{number + 1:4} of {shares}: {self.sent.total():,} hostile records", flush=True)
         ratios = [await self._ratio() for _ in range(turns)]
@@ -217,8 +217,12 @@ async def poisoned(
     shares: int = SHARES,
 ) -> list[str]:
     """What was not kept; printed too."""
-    # with one shard of the fleet nothing reads `wharfinger.room`
-    plane = replace(plane, environment={**plane.environment, "WHARFINGER_FLEET_SHARDS": "2"})
+    asked = {
+        "WHARFINGER_FLEET_SHARDS": "2",  # with one nothing reads `wharfinger.room`
+        # the broker keeps every record; it must not be replaced while some are not counted yet
+        "WHARFINGER_BROKER_RSS_MB_MAX": "16384",
+    }
+    plane = replace(plane, environment={**plane.environment, **asked})
     campaign = Campaign(plane, seed, Load(Random(f"load {seed}")))
     one = Poisoning(campaign, Random(f"poison {seed}"), bomb_bytes)
     broken = await one.run(records, turns, shares)
