@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -29,6 +30,7 @@ from wharfinger.runtime.ledger import (
     DecisionQuery,
     Ledger,
     LedgerError,
+    LedgerRow,
     LedgerUnavailable,
     SnapshotFollower,
     Submission,
@@ -389,6 +391,38 @@ async def test_decisions_are_found_by_what_is_asked(ledger: Ledger) -> None:
     assert await asked(DecisionQuery("fleet/0", types=[fleet_wide[0].type])) == [
         ("fleet/0", d.seq) for d in fleet_wide
     ]
+
+
+async def test_pages_of_decisions_have_each_of_them_once_and_in_order(ledger: Ledger) -> None:
+    """By any filter, at any length of a page: what is asked for without a limit."""
+    for name in ("fleet/0", "cluster/a", "cluster/b"):
+        await committed(ledger, await writer_of(ledger, name), 5)
+    await ledger.accept([submission(n) for n in range(5)])
+    everything = [row async for row in ledger.decisions(DecisionQuery())]
+    asked: list[dict[str, Any]] = [
+        {},
+        {"stream": "cluster"},
+        {"subject": "fleet"},
+        {"types": [everything[-1].type]},
+        {"outcomes": [everything[0].outcome]},
+        {"subjects": [everything[0].subject, "fleet"]},
+        {"namespaces": [everything[0].subject.partition("/")[0]]},
+        {"stream": "no-such"},
+    ]
+    for filters in asked:
+        whole = [row async for row in ledger.decisions(DecisionQuery(**filters))]
+        for limit in (1, 2, 3, 1000):
+            found: list[LedgerRow] = []
+            seqs: dict[str, int] = {}
+            while True:
+                query = DecisionQuery(**filters, after=seqs, limit=limit)
+                page = [row async for row in ledger.decisions(query)]
+                assert len(page) <= limit
+                if not page:
+                    break
+                found += page
+                seqs.update((row.stream, row.seq) for row in page)
+            assert found == whole, filters
 
 
 async def test_one_decision_by_its_id(ledger: Ledger) -> None:

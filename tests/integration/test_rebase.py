@@ -106,6 +106,15 @@ async def test_a_stage_goes_on_from_the_right_time(ledger: Ledger) -> None:
             await until(lambda n=number: len(acks.done) == n + 1)
         assert loop.fatal == ""
     for limit in (1, 2, 3, 5, 100):
+        # each decision in a page, and once
+        paged: list[tuple[str, int]] = []
+        after: dict[str, int] = {}
+        while page := [r async for r in ledger.decisions(DecisionQuery(after=after, limit=limit))]:
+            paged += [(row.stream, row.seq) for row in page]
+            after.update((row.stream, row.seq) for row in page)
+        assert sorted(paged) == sorted(
+            [(row.stream, row.seq) async for row in ledger.decisions(DecisionQuery())]
+        )
         # each stream in its own order, however few rows are read at once
         reached: dict[str, int] = {}
         while rows := await rows_after(ledger.database, reached, limit):

@@ -205,6 +205,36 @@ order by d.subject, s.name
 """
 
 
+_WANTED = f"""
+select {ROW} from stream s
+left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
+join decision d on d.stream = s.id and d.seq > coalesce(c.seq, 0)
+join round r on r.stream = d.stream and r.number = d.round and r.day = d.day
+where true{{conditions}}
+order by r.at_us, s.name, d.seq limit {{limit}}
+"""
+
+# As before, the first rows of each stream, merged: the cost is that of as many rows of each stream
+# as are wanted, and of those passed over for them. A stream whose time was set back comes in its
+# own order, as in `_ROWS_AFTER`: who goes on behind these rows has seen all before them.
+_PAGE = f"""
+select {ROW} from (
+    select k.*, s.name, max(k.at_us) over (partition by k.stream order by k.seq) as place
+    from stream s
+    left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
+    cross join lateral (
+        select d.*, r.at_us from decision d
+        {AT_ROUND}
+        where d.stream = s.id and d.seq > coalesce(c.seq, 0){{conditions}}
+        order by d.seq limit {{limit}}
+    ) k
+) d
+join stream s on s.id = d.stream
+cross join lateral (select d.at_us) r
+order by d.place, s.name, d.seq limit {{limit}}
+"""
+
+
 class Days:
     """On which day a stream's rows were that were read last. In one epoch of a stream time never
     goes back (`rebasing` raises the epoch), so later rows are on no earlier day: a reader who goes
@@ -326,15 +356,12 @@ async def decisions(database: Database, query: DecisionQuery) -> AsyncIterator[L
             where("d.subject = any({}::text[])", sorted(query.subjects))
         if query.namespaces:
             where("split_part(d.subject, '/', 1) = any({}::text[])", sorted(query.namespaces))
-        statement = f"""
-            select {ROW} from stream s
-            left join unnest($1::text[], $2::bigint[]) as c(name, seq) on c.name = s.name
-            join decision d on d.stream = s.id and d.seq > coalesce(c.seq, 0)
-            join round r on r.stream = d.stream and r.number = d.round and r.day = d.day
-            {"where " + " and ".join(conditions) if conditions else ""}
-            order by r.at_us, s.name, d.seq
-            {"" if query.limit is None else f"limit {query.limit:d}"}
-        """
+        paged = query.limit is not None and query.since is None and query.until is None
+        form = _PAGE if paged else _WANTED
+        statement = form.format(
+            conditions="".join(f" and {condition}" for condition in conditions),
+            limit="all" if query.limit is None else f"{query.limit:d}",
+        )
         async for record in raw.cursor(statement, *values, prefetch=_SHOWN_AT_ONCE):
             yield row_of(record)
 
