@@ -22,6 +22,7 @@ from wharfinger.domain.text import as_time
 from wharfinger.runtime.ledger import LedgerError, operations
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.operations import LOST, Operation
+from wharfinger_api.planner_processes import PlannerProcesses
 from wharfinger_api.problems import RETRY_AFTER_S, Problem, problem_of
 
 RENEW_S = 0.5
@@ -61,11 +62,11 @@ class _OperationTask:
 
 @dataclass(slots=True)
 class Operations:
-    """Of one process. Those that compute run one at a time (`computing`)."""
+    """Of one process. `planners`: those that make plans for it."""
 
     database: Database
     owner: UUID = field(default_factory=uuid4)
-    computing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    planners: PlannerProcesses = field(default_factory=PlannerProcesses)
     _running: dict[UUID, _OperationTask] = field(default_factory=dict)
 
     async def start(
@@ -126,6 +127,7 @@ class Operations:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.planners.stop()
 
     async def _follow(
         self, id_: UUID, work: asyncio.Task[OperationOutcome], progress: OperationProgress

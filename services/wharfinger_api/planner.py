@@ -111,7 +111,10 @@ def _problem(error: Exception) -> dict[str, Any]:
 
 
 def main() -> int:
-    request = msgspec.json.decode(sys.stdin.buffer.readline(LINE_MAX), type=PlannerRequest)
+    line = sys.stdin.buffer.readline(LINE_MAX)
+    if not line:  # nothing was asked of it
+        return 0
+    request = msgspec.json.decode(line, type=PlannerRequest)
     try:
         _say(asyncio.run(_made(request)))
     except (ChangeRefusedError, LedgerError, UndecodableError) as error:

@@ -7,9 +7,7 @@ digest is named, or says what has changed since (`history.plan`).
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from contextlib import suppress
 from typing import Annotated, Any, Protocol
 from uuid import UUID
 
@@ -52,11 +50,9 @@ from wharfinger_api.operations import (
     operation_plain,
     problem_in,
 )
-from wharfinger_api.planner import LINE_MAX, PlannerLine, PlannerRequest
+from wharfinger_api.planner import PlannerRequest
+from wharfinger_api.planner_processes import PlannerProcesses
 from wharfinger_api.problems import Problem
-
-PLAN_S = 300.0
-"""A plan that is not made after so long is given up."""
 
 ANSWER_S = 30.0
 """How long a plan that is carried out waits for the answer of each stream."""
@@ -105,7 +101,7 @@ def add_plans(app: FastAPI, api: HasOperations, keyed: dict[str, Any]) -> None:
                 "plan",
                 principal.name,
                 len(STEPS),
-                lambda progress: _planned(api.operations, asked, progress),
+                lambda progress: _planned(api.operations.planners, asked, progress),
             )
             found = await api.operations.wait(id_, wait)
             later = found.open or _in_the_background(request)
@@ -224,55 +220,16 @@ def _asked(
 
 
 async def _planned(
-    mine: Operations, request: PlannerRequest, progress: OperationProgress
+    planners: PlannerProcesses, request: PlannerRequest, progress: OperationProgress
 ) -> OperationOutcome:
     """Problem: there is no plan, and why."""
-    async with mine.computing:
-        child = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "wharfinger_api.planner",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=LINE_MAX,
-        )
-        try:
-            async with asyncio.timeout(PLAN_S):
-                return await _told(child, request, progress)
-        except TimeoutError:
-            raise Problem("conflict", f"the plan took longer than {PLAN_S:g} s") from None
-        finally:
-            with suppress(ProcessLookupError):
-                child.kill()
-            await asyncio.shield(child.wait())
 
+    def said(step: str) -> None:
+        progress.step, progress.done = step, STEPS.index(step)
 
-async def _told(
-    child: asyncio.subprocess.Process, request: PlannerRequest, progress: OperationProgress
-) -> OperationOutcome:
-    assert child.stdin is not None, "it has a pipe"
-    assert child.stdout is not None, "it has a pipe"
-    with suppress(BrokenPipeError, ConnectionResetError):
-        child.stdin.write(msgspec.json.encode(request) + b"\n")
-        await child.stdin.drain()
-    while text := await child.stdout.readline():
-        line = msgspec.json.decode(text, type=PlannerLine)
-        if line.problem:
-            raise Problem(
-                line.problem["kind"],
-                line.problem["detail"],
-                errors=line.problem.get("errors", ()),
-                more=line.problem.get("more"),
-            )
-        if line.plan:
-            result = {
-                "plan": line.plan,
-                "unacted": list(line.unacted),
-                "skipped": list(line.skipped),
-            }
-            return OperationOutcome(result, UUID(line.plan))
-        progress.step, progress.done = line.step, STEPS.index(line.step)
-    raise Problem("lost", f"the planner ended with {await child.wait()} and without a plan")
+    made = await planners.plan(request, said)
+    result = {"plan": made.plan, "unacted": list(made.unacted), "skipped": list(made.skipped)}
+    return OperationOutcome(result, UUID(made.plan))
 
 
 async def _made(database: Database, found: Operation) -> Response:

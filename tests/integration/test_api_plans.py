@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from random import Random
 from uuid import UUID, uuid4
 
+import psutil
 import pytest
 import pytest_asyncio
 from tests.api import ApiUnderTest, Client, in_a_thread, serving
@@ -26,6 +29,7 @@ from wharfinger.history import plan as plans
 from wharfinger.runtime.ledger import Ledger, operations
 from wharfinger.runtime.ledger.bodies import unpack
 from wharfinger_api import planning
+from wharfinger_api.planner_processes import PlannerProcesses
 
 Capture = pytest.CaptureFixture[str]
 
@@ -125,6 +129,50 @@ def _as_json(value: object) -> object:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
+async def test_the_next_planner_waits_while_plans_are_asked_for(
+    api: ApiUnderTest, plane: Plane
+) -> None:
+    viewer = await api.as_("viewer")
+    planners = api.api.operations.planners
+    assert planners.ready is None, "an API that is not asked for plans has no planner"
+    await made(viewer, plane)
+    await eventually(_is_ready(planners))
+    first = planners.ready
+    assert first is not None
+    await made(viewer, plane)
+    await eventually(_is_ready(planners, first))
+    second = planners.ready
+    assert second is not None
+    assert not psutil.pid_exists(first)
+    os.kill(second, signal.SIGKILL)
+    await made(viewer, plane)
+    await eventually(_is_ready(planners, second))
+    last = planners.ready
+    assert last is not None
+    await planners.stop()
+    assert planners.ready is None
+    assert not psutil.pid_exists(last)
+
+
+def _is_ready(planners: PlannerProcesses, but: int = 0) -> Callable[[], Awaitable[bool]]:
+    async def ready() -> bool:
+        return planners.ready not in (None, but)
+
+    return ready
+
+
+async def test_a_planner_that_nobody_needs_ends(api: ApiUnderTest, plane: Plane) -> None:
+    viewer = await api.as_("viewer")
+    planners = api.api.operations.planners = PlannerProcesses(ready_s=0.05)
+    await made(viewer, plane)
+
+    async def ended() -> bool:
+        return planners.ready is None
+
+    await eventually(ended)
+    await made(viewer, plane)
+
+
 async def test_a_plan_is_refused_with_the_difference_when_the_fleet_has_changed(
     api: ApiUnderTest, ledger: Ledger, plane: Plane
 ) -> None:
@@ -200,7 +248,7 @@ async def test_an_operation_is_followed_and_cancelled(
     """Also by another process, and the one that does it may end."""
     viewer, other = await api.as_("viewer"), await api.as_("viewer", name="other")
     wanted = {"kind": "drain", "what": fullest(plane)}
-    await api.api.operations.computing.acquire()  # as if another plan were being made
+    await api.api.operations.planners.turn.acquire()  # as if another plan were being made
     try:
         begun = await viewer.send("POST", "/v1/plans?wait=0", wanted)
         assert begun.status_code == 202
@@ -219,7 +267,7 @@ async def test_an_operation_is_followed_and_cancelled(
         begun = await viewer.send("POST", "/v1/plans?wait=0", wanted)
         where = begun.headers["location"]
     finally:
-        api.api.operations.computing.release()
+        api.api.operations.planners.turn.release()
 
     async def planning_now() -> bool:
         # Or it has ended already: its step is recorded each second only.

@@ -1,0 +1,114 @@
+"""Processes that make plans, one plan each (`planner`), one at a time.
+
+A process takes longer to start than to make a plan of a small fleet. So while plans are asked for,
+the next one has been started and waits for its request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from wharfinger.runtime.service import end_tasks
+from wharfinger_api.planner import LINE_MAX, PlannerLine, PlannerRequest
+from wharfinger_api.problems import Problem
+
+PLAN_S = 300.0
+"""A plan that is not made after so long is given up."""
+
+READY_S = 600.0
+"""A process that has had nothing to do for so long ends."""
+
+
+class PlannerProcesses:
+    """`ready_s`: how long the next one waits."""
+
+    def __init__(self, ready_s: float = READY_S) -> None:
+        self._ready_s = ready_s
+        self.turn = asyncio.Semaphore(1)
+        """One plan is made at a time."""
+        self._next: Process | None = None
+        self._preparing: asyncio.Task[None] | None = None
+
+    @property
+    def ready(self) -> int | None:
+        """The process that waits for a request; None: there is none."""
+        return None if self._next is None else self._next.pid
+
+    async def plan(self, request: PlannerRequest, said: Callable[[str], None]) -> PlannerLine:
+        """What was made. `said` is called with each step as it begins. Problem: there is no plan,
+        and why."""
+        async with self.turn:
+            process = await self._taken()
+            try:
+                async with asyncio.timeout(PLAN_S):
+                    return await _planned(process, request, said)
+            except TimeoutError:
+                raise Problem("conflict", f"the plan took longer than {PLAN_S:g} s") from None
+            finally:
+                self._preparing = asyncio.create_task(self._prepare(), name="next planner")
+                await _ended(process)
+
+    async def stop(self) -> None:
+        if self._preparing is not None:
+            await end_tasks([self._preparing])
+
+    async def _taken(self) -> Process:
+        process, self._next = self._next, None
+        if self._preparing is not None:
+            await end_tasks([self._preparing])
+        if process is not None and process.returncode is None:
+            return process
+        return await _started()
+
+    async def _prepare(self) -> None:
+        """Until it has waited for long enough, or is taken."""
+        process = self._next = await _started()
+        try:
+            async with asyncio.timeout(self._ready_s):
+                await process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            if self._next is process:  # nobody has taken it
+                self._next = None
+                await _ended(process)
+
+
+async def _started() -> Process:
+    words = (sys.executable, "-m", "wharfinger_api.planner")
+    return await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, limit=LINE_MAX)
+
+
+async def _ended(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
+    await asyncio.shield(process.wait())
+
+
+async def _planned(
+    process: Process, request: PlannerRequest, said: Callable[[str], None]
+) -> PlannerLine:
+    assert process.stdin is not None, "it has a pipe"
+    assert process.stdout is not None, "it has a pipe"
+    with suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(msgspec.json.encode(request) + b"\n")
+        await process.stdin.drain()
+    while text := await process.stdout.readline():
+        line = msgspec.json.decode(text, type=PlannerLine)
+        if line.problem:
+            raise Problem(
+                line.problem["kind"],
+                line.problem["detail"],
+                errors=line.problem.get("errors", ()),
+                more=line.problem.get("more"),
+            )
+        if line.plan:
+            return line
+        said(line.step)
+    raise Problem("lost", f"the planner ended with {await process.wait()} and without a plan")
