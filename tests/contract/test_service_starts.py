@@ -8,7 +8,8 @@ import sys
 
 OURS_MAX = 107
 """Of our own modules, without those of single decision kinds. The relay, the feed (five of them),
-the origin of accepted events and what runs any service, with its log and signals, need most of them."""
+the origin of accepted events and what runs any service, with its log and signals, need most of
+them."""
 
 KINDS = "wharfinger.events.decisions."
 """One module a kind. The relay makes messages for clusters and fleet shards of every kind."""

@@ -75,7 +75,7 @@ select count(*) from decision d
 where d.subject = $1 and d.stream = any(array(select id from stream where name <> '{INTAKE}'))
 """
 
-_NAMED = f"""
+NAMED = f"""
 select {ROW} from unnest($1::uuid[]) as w(id)
 cross join lateral (select d.* from decision d where d.id = w.id offset 0) d
 join stream s on s.id = d.stream
@@ -100,8 +100,8 @@ cross join lateral (
     where r.stream = i.stream and r.number = i.round and r.day = i.day offset 0
 ) r
 """
-_ACCEPTED = _TAKEN.format(f"s.name = '{INTAKE}'")
-_TAKEN_IN = _TAKEN.format(f"s.name <> '{INTAKE}'")
+ACCEPTED = _TAKEN.format(f"s.name = '{INTAKE}'")
+TAKEN_IN = _TAKEN.format(f"s.name <> '{INTAKE}'")
 
 _CAUSED_ABOUT = f"""
 select {ROW} from decision d
@@ -268,7 +268,7 @@ async def subjects_like(database: Database, pattern: str, prefix: str, limit: in
 async def decisions_named(database: Database, ids: Collection[UUID]) -> dict[UUID, LedgerRow]:
     """Those of `ids` that are decisions, the intake's among them."""
     async with database.reading(patient=True) as raw:
-        found = await raw.fetch(_NAMED, list(ids))
+        found = await raw.fetch(NAMED, list(ids))
     return {row.id: row for row in map(row_of, found)}
 
 
@@ -282,14 +282,14 @@ async def events_named(database: Database, ids: Collection[UUID]) -> dict[UUID, 
 async def accepted(database: Database, ids: Collection[UUID]) -> dict[UUID, EventTaken]:
     """When those of `ids` that came by the intake were accepted."""
     async with database.reading(patient=True) as raw:
-        found = await raw.fetch(_ACCEPTED, list(ids))
+        found = await raw.fetch(ACCEPTED, list(ids))
     return {taken.event: taken for taken in (EventTaken(*record) for record in found)}
 
 
 async def taken_in(database: Database, ids: Collection[UUID]) -> list[EventTaken]:
     """Where and when the deciding streams took the events in, in order of time."""
     async with database.reading(patient=True) as raw:
-        found = await raw.fetch(_TAKEN_IN, list(ids))
+        found = await raw.fetch(TAKEN_IN, list(ids))
     return sorted(
         (EventTaken(*record) for record in found), key=lambda t: (t.at, t.stream, t.round)
     )

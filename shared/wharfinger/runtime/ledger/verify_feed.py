@@ -36,16 +36,21 @@ order by s.name
 """
 
 # A fact is named by its event, a decision by its own id. A cause that has no position came from
-# outside, or was retired.
-_CAUSES = f"""
+# outside, or was retired. The decisions of each run are read by their key: joined freely, all of
+# the stream may be compared with each of its runs.
+CAUSES = f"""
 with placed as materialized (
     select f.first_position + d.seq - f.first_seq as position,
         case when s.name = '{INTAKE}' then d.cause else d.id end as id,
         case when s.name <> '{INTAKE}' then d.cause end as cause,
         substr(f.correlations, ((d.seq - f.first_seq) * 16 + 1)::int, 16) as correlation
     from feed f join stream s on s.id = f.stream
-    join decision d on d.stream = f.stream and d.seq >= f.first_seq
-        and d.seq < f.first_seq + f.count and d.day = (f.at_us / 86400000000)::int
+    cross join lateral (
+        select d.id, d.seq, d.cause from decision d
+        where d.stream = f.stream and d.seq >= f.first_seq and d.seq < f.first_seq + f.count
+            and d.day = (f.at_us / 86400000000)::int
+        offset 0
+    ) d
 )
 select e.position, e.id, e.cause, e.correlation, c.position, c.correlation
 from placed e left join placed c on c.id = e.cause
@@ -115,7 +120,7 @@ async def _complete(raw: Raw, through: Mapping[str, int]) -> None:
 
 async def _causes(raw: Raw) -> None:
     retired = await raw.fetchrow("select exists (select from horizon)")
-    row = await raw.fetchrow(_CAUSES, retired is not None and retired[0])
+    row = await raw.fetchrow(CAUSES, retired is not None and retired[0])
     if row is None:
         return
     position, id_, cause, correlation, caused_at, of_cause = row
