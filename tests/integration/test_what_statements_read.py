@@ -11,7 +11,14 @@ from tests.feeds import LivingLedger, numbered
 from tests.query_plans import plan_nodes
 
 from wharfinger.events.streams import INTAKE
-from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, causality, verify_feed
+from wharfinger.runtime.ledger import (
+    DecisionQuery,
+    Ledger,
+    LedgerRow,
+    causality,
+    decision_queries,
+    verify_feed,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -71,6 +78,27 @@ async def test_a_few_decisions_by_their_ids(ledger: Ledger) -> None:
     ids = [row.id for row in rows[-FEW:]]
     assert await most_read(ledger, causality.NAMED, ids) < TIMES_MAX * len(rows)
     assert list((await causality.decisions_named(ledger.database, ids)).values()) == rows[-FEW:]
+
+
+async def test_the_latest_decisions_about_a_binding(ledger: Ledger) -> None:
+    rows = [row for row in await rows_of(ledger, "") if row.stream != INTAKE]
+    subject = rows[-1].subject
+    assert await most_read(ledger, causality.LATEST_ABOUT, subject, FEW) < TIMES_MAX * len(rows)
+    found = await causality.latest_about(ledger.database, subject, FEW)
+    assert found == [row for row in rows if row.subject == subject][-FEW:]
+
+
+async def test_the_last_decisions_of_many_bindings(ledger: Ledger) -> None:
+    """As an explanation asks for them, of all that were decided since a snapshot."""
+    rows = [row for row in await rows_of(ledger, "") if row.stream != INTAKE]
+    stream = max({row.stream for row in rows}, key=lambda name: sum(r.stream == name for r in rows))
+    subjects = sorted({row.subject for row in rows})
+    types = sorted({row.type for row in rows})
+    async with ledger.database.reading() as raw:
+        found = await raw.fetchrow("select id from stream where name = $1", stream)
+    assert found is not None
+    asked = (found[0], subjects, 1 << 40, types)
+    assert await most_read(ledger, decision_queries.BEFORE, *asked) < TIMES_MAX * len(rows)
 
 
 async def test_the_causes_of_the_whole_feed_cost_its_length(ledger: Ledger) -> None:

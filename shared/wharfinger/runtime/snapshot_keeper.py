@@ -42,7 +42,7 @@ log = structlog.get_logger()
 REST_S = 1.0
 """A stage that has been idle for so long is at rest."""
 
-OVERDUE = 10
+OVERDUE = 2
 """While its stage is busy, a stream is followed only after this many times the rows after which a
 delta is due."""
 

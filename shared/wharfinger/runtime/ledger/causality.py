@@ -21,7 +21,14 @@ from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.bodies import unpack
 from wharfinger.runtime.ledger.database import Database
-from wharfinger.runtime.ledger.decision_rows import AT_ROUND, ROW, LedgerRow, row_of
+from wharfinger.runtime.ledger.decision_rows import (
+    AT_ROUND,
+    IN_STREAM,
+    NEWEST,
+    ROW,
+    LedgerRow,
+    row_of,
+)
 from wharfinger.runtime.ledger.errors import LedgerError
 
 
@@ -43,18 +50,19 @@ class EventTaken:
     seq_before: int
 
 
-# The newest of each stream are found by walking the index backwards, one probe a stream; only those
-# are fetched.
-_LATEST_ABOUT = f"""
+# The newest of each stream are chosen by their keys; only those are fetched.
+LATEST_ABOUT = f"""
 select {ROW} from (
-    select k.stream, k.seq, k.round from stream s cross join lateral (
-        select d.stream, d.seq, d.round from decision d
-        where d.subject = $1 and d.stream = s.id order by d.seq desc limit $2
-    ) k where s.name <> '{INTAKE}'
+    select d.stream, d.seq, row_number() over (partition by d.stream order by d.seq desc) as place
+    from decision d where d.subject = $1
+    and d.stream <> coalesce((select id from stream where name = '{INTAKE}'), 0)
 ) k
-join decision d on d.stream = k.stream and d.seq = k.seq
-join stream s on s.id = d.stream
+cross join lateral (
+    select d.* from decision d where d.stream = k.stream and d.seq = k.seq offset 0
+) d
+{IN_STREAM}
 {AT_ROUND}
+where k.place <= $2
 order by r.at_us desc, s.name desc, d.seq desc limit $2
 """
 
@@ -63,9 +71,9 @@ _LAST_OF = f"""
 select {ROW} from unnest($1::text[]) as w(subject)
 cross join lateral (
     select d.* from decision d join stream s on s.id = d.stream and s.name like $3 || '%'
-    where d.subject = w.subject and d.type = any($2::text[]) order by d.seq desc limit %d
+    where d.subject = w.subject and d.type = any($2::text[]) {NEWEST} limit %d
 ) d
-join stream s on s.id = d.stream
+{IN_STREAM}
 {AT_ROUND}
 """
 _LATEST_OF = _LAST_OF.replace("%d", "1")
@@ -78,7 +86,7 @@ where d.subject = $1 and d.stream = any(array(select id from stream where name <
 NAMED = f"""
 select {ROW} from unnest($1::uuid[]) as w(id)
 cross join lateral (select d.* from decision d where d.id = w.id offset 0) d
-join stream s on s.id = d.stream
+{IN_STREAM}
 {AT_ROUND}
 """
 
@@ -105,9 +113,9 @@ TAKEN_IN = _TAKEN.format(f"s.name <> '{INTAKE}'")
 
 _CAUSED_ABOUT = f"""
 select {ROW} from decision d
-join stream s on s.id = d.stream and s.name <> '{INTAKE}'
+{IN_STREAM}
 {AT_ROUND}
-where d.subject = any($1::text[]) and d.cause = any($2::uuid[])
+where s.name <> '{INTAKE}' and d.subject = any($1::text[]) and d.cause = any($2::uuid[])
 order by r.at_us, s.name, d.seq limit $3
 """
 
@@ -158,14 +166,13 @@ order by i.round, s.name, i.ordinal limit $5
 
 # The last thing told about a subject before a round of the intake; the decision's cause is the
 # event that told it.
-_TOLD = f"""
+TOLD = f"""
 select w.subject, w.round, e.encoding, e.body, r.at_us
 from unnest($1::text[], $2::bigint[]) as w(subject, round)
 join stream s on s.name = '{INTAKE}'
 cross join lateral (
     select d.stream, d.round, d.cause, d.day from decision d
-    where d.subject = w.subject and d.stream = s.id and d.round < w.round order by d.seq desc
-    limit 1
+    where d.subject = w.subject and d.stream = s.id and d.round < w.round {NEWEST} limit 1
 ) d
 {AT_ROUND}
 cross join lateral (
@@ -203,7 +210,7 @@ select from stream s cross join lateral (
 async def latest_about(database: Database, subject: str, limit: int) -> list[LedgerRow]:
     """The last `limit` decisions about `subject` in all streams, the oldest of them first."""
     async with database.reading(patient=True) as raw:
-        found = await raw.fetch(_LATEST_ABOUT, subject, limit)
+        found = await raw.fetch(LATEST_ABOUT, subject, limit)
     return [row_of(record) for record in reversed(found)]
 
 
@@ -356,7 +363,7 @@ async def told_before(
     before that round, and its time. A pair without such an event is left out."""
     subjects, rounds = _columns(wanted)
     async with database.reading(patient=True) as raw:
-        found = await raw.fetch(_TOLD, subjects, rounds)
+        found = await raw.fetch(TOLD, subjects, rounds)
     return {
         (subject, number): (_event(encoding, body), at)
         for subject, number, encoding, body, at in found

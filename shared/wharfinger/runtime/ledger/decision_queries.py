@@ -22,7 +22,14 @@ from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.runtime.ledger.bodies import unpack
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.days import day_of
-from wharfinger.runtime.ledger.decision_rows import AT_ROUND, ROW, LedgerRow, row_of
+from wharfinger.runtime.ledger.decision_rows import (
+    AT_ROUND,
+    IN_STREAM,
+    NEWEST,
+    ROW,
+    LedgerRow,
+    row_of,
+)
 from wharfinger.runtime.ledger.errors import CorruptLedger
 from wharfinger.runtime.ledger.rounds import Unread
 from wharfinger.runtime.ledger.stored import data_of
@@ -31,23 +38,23 @@ _UNREAD = Unread()
 
 _SCHEDULED = types_of(*get_args(ScheduleAnswer))
 
-_LAST_UNTIL = f"""
+LAST_UNTIL = f"""
 select {ROW} from decision d
-join stream s on s.id = d.stream
+{IN_STREAM}
 {AT_ROUND}
-where d.stream = $1 and d.subject = $2 and d.seq <= $3 order by d.seq desc limit 1
+where d.stream = $1 and d.subject = $2 and d.seq <= $3 {NEWEST} limit 1
 """
 
 # One probe of the index a binding; the type is looked at on the rows that are met, nearly always
 # the first.
-_BEFORE = f"""
+BEFORE = f"""
 select {ROW} from unnest($2::text[]) as w(name)
 cross join lateral (
     select d.* from decision d
     where d.subject = w.name and d.stream = $1 and d.seq < $3 and d.type = any($4::text[])
-    order by d.seq desc limit 1
+    {NEWEST} limit 1
 ) d
-join stream s on s.id = d.stream
+{IN_STREAM}
 {AT_ROUND}
 """
 
@@ -82,7 +89,7 @@ async def last_until(database: Database, binding: str, stream: str, seq: int) ->
     """The last decision about `binding` in `stream` up to number `seq`."""
     async with database.reading(patient=True) as raw:
         id_ = await _id(database, stream)
-        row = await raw.fetchrow(_LAST_UNTIL, id_, binding, seq)
+        row = await raw.fetchrow(LAST_UNTIL, id_, binding, seq)
     return None if row is None else row_of(row)
 
 
@@ -95,7 +102,7 @@ async def requirements_before(
         return {}
     id_ = await _id(database, stream)
     async with database.reading(patient=True) as raw:
-        rows = await raw.fetch(_BEFORE, id_, list(bindings), seq, list(_SCHEDULED))
+        rows = await raw.fetch(BEFORE, id_, list(bindings), seq, list(_SCHEDULED))
     found: dict[str, Requirements] = {}
     for row in map(row_of, rows):
         data = row.data()

@@ -121,12 +121,19 @@ ROW = (
     "d.body"
 )
 
-# The round of each decision, one probe of its key a decision. Joined freely, all rounds of a stream
-# may be gone through for a few decisions: statistics are older than the rows of a busy hour.
+# The stream and the round of each decision, by one probe of their keys for each. Joined freely, all
+# streams or rounds may be gone through for a few decisions: statistics are older than the rows of a
+# busy hour, and say nothing of how many a list of parameters gives.
 AT_ROUND = """cross join lateral (
     select r.at_us, r.number, r.first_seq from round r
     where r.stream = d.stream and r.number = d.round and r.day = d.day offset 0
 ) r"""
+IN_STREAM = """cross join lateral (select s.name from stream s where s.id = d.stream offset 0) s"""
+
+# The newest decisions about a subject first. By `seq` alone PostgreSQL may walk a stream backwards
+# until it meets the subject, however far that is. An order that no index has leaves it the index of
+# subjects: the cost is that of all decisions about the subject.
+NEWEST = "order by d.seq + 0 desc"
 
 # The streams that have decisions beyond the cursors, and the head of the feed at that moment. Most
 # often there are none, and this is the only query. Decisions that were retired do not count.
@@ -174,7 +181,7 @@ order by s.place, s.name, d.seq
 
 _DECISION = f"""
 select {ROW} from decision d
-join stream s on s.id = d.stream
+{IN_STREAM}
 {AT_ROUND}
 where d.id = $1
 """
@@ -197,8 +204,7 @@ _CURRENT_OF = f"""
 select {ROW} from unnest($1::text[]) as w(subject)
 cross join unnest($2::text[]) as n(name) join stream s on s.name = n.name
 cross join lateral (
-    select k.* from decision k where k.subject = w.subject and k.stream = s.id
-    order by k.seq desc limit 1
+    select d.* from decision d where d.subject = w.subject and d.stream = s.id {NEWEST} limit 1
 ) d
 {AT_ROUND}
 order by d.subject, s.name
@@ -229,7 +235,7 @@ select {ROW} from (
         order by d.seq limit {{limit}}
     ) k
 ) d
-join stream s on s.id = d.stream
+{IN_STREAM}
 cross join lateral (select d.at_us) r
 order by d.place, s.name, d.seq limit {{limit}}
 """

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.database import Database
-from wharfinger.runtime.ledger.decision_rows import AT_ROUND, ROW, LedgerRow, row_of
+from wharfinger.runtime.ledger.decision_rows import AT_ROUND, IN_STREAM, ROW, LedgerRow, row_of
 
 
 class Life(NamedTuple):
@@ -41,7 +41,7 @@ class Decided(NamedTuple):
 
 _BY_ID = f"""
 select {ROW} from decision d
-join stream s on s.id = d.stream
+{IN_STREAM}
 {AT_ROUND}
 where d.id = any($1::uuid[])
 """
