@@ -131,12 +131,12 @@ async def test_a_restart_begins_at_the_snapshot_and_the_chain_vouches_for_it(
 
 async def test_a_snapshot_waits_while_another_stage_of_the_process_works(ledger: Ledger) -> None:
     idle_s = 0.0
-    async with a_stage(ledger) as loop, keeping(ledger, loop, 10, idle_s=lambda: idle_s):
-        await decided(loop, 0, 33)
+    async with a_stage(ledger) as loop, keeping(ledger, loop, 20, idle_s=lambda: idle_s):
+        await decided(loop, 0, 20 * OVERDUE - 1)
         await asyncio.sleep(REST_S * 6)
         assert await ledger.latest_snapshot("fleet/0") is None
         idle_s = 2 * REST_S
-        await snapshot_of(ledger, 30)
+        await snapshot_of(ledger, 20 * (OVERDUE - 1))
 
 
 async def test_only_what_has_enough_rounds_is_due_and_again_after_as_many(ledger: Ledger) -> None:
@@ -200,13 +200,13 @@ class Busy:
 
 async def test_a_busy_stage_is_left_alone(ledger: Ledger) -> None:
     async with a_stage(ledger) as loop:
-        await decided(loop, 0, 8)
+        await decided(loop, 0, 4 * OVERDUE - 1)
         owner = Busy(loop)
         async with keeping(ledger, owner, 4):
             await until(lambda: owner.looked >= 5)
             assert await ledger.latest_snapshot("fleet/0") is None
             owner.busy = False
-            await snapshot_of(ledger, 8)
+            await snapshot_of(ledger, 4 * (OVERDUE - 1))
 
 
 async def test_a_stage_that_is_never_at_rest_is_followed_from_when_it_is_overdue(
