@@ -142,9 +142,10 @@ async def test_what_is_no_signal_is_left_out(directory: Path) -> None:
         await sent_until_heard(one, SentBatch(TOPIC, 0, 0, 1), reader)
 
 
-async def test_a_directory_whose_name_is_too_long_for_a_socket_is_said(directory: Path) -> None:
+@pytest.mark.parametrize("name", ["d" * 100, "missing"])
+async def test_a_directory_that_takes_no_socket_is_said(directory: Path, name: str) -> None:
     with capture_logs() as logs:
-        await SentElsewhere(directory / ("d" * 100), "one", SendSignals()).run()
+        await SentElsewhere(directory / name, "one", SendSignals()).run()
     assert [line["event"] for line in logs] == ["sent_elsewhere.off"]
 
 

@@ -71,10 +71,14 @@ class SentElsewhere:
             log.info("sent_elsewhere.off", why=f"{self._path}: too long for a socket")
             return
         self._loop = asyncio.get_running_loop()
-        self._path.unlink(missing_ok=True)  # of a process that was killed
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as self._socket:
             self._socket.setblocking(False)
-            self._socket.bind(str(self._path))
+            try:
+                self._path.unlink(missing_ok=True)  # of a process that was killed
+                self._socket.bind(str(self._path))
+            except OSError as error:
+                log.warning("sent_elsewhere.off", why=str(error))
+                return
             self._loop.add_reader(self._socket, self._received)
             self._signals.tell_others(self._tell)
             try:
