@@ -26,8 +26,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol
+from typing import Generic, Protocol
 
 import structlog
 
@@ -60,22 +59,6 @@ SHARE = 0.05
 FOLDED_PART = 4
 """To begin, the keeper folds the rows since the last whole snapshot. It waits until a quarter as
 many rows are to be decided."""
-
-
-@dataclass(slots=True)
-class _Pace:
-    """Of a follower that may take `SHARE` of a core. `paid_s`: the processor time of which the
-    pauses were made."""
-
-    follower: SnapshotFollower[Any]
-    paid_s: float
-
-    def pause_s(self) -> float:
-        """After what was done since the last pause. By processor time: on a busy machine the same
-        work takes longer, and leaves others as much of it."""
-        spent_s = self.follower.spent_s - self.paid_s
-        self.paid_s = self.follower.spent_s
-        return spent_s * (1 / SHARE - 1)
 
 
 class StreamOwner(Protocol):
@@ -120,6 +103,7 @@ class SnapshotKeeper(Generic[S]):
         self._said_at = 0.0
         self._engine_known: set[str] = set()
         """Streams of which it is known whether another engine decided their last rounds."""
+        self._worked_from = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -192,9 +176,9 @@ class SnapshotKeeper(Generic[S]):
             follower = SnapshotFollower(
                 self._ledger, self._of_profile, stream, cadence=self._cadence
             )
-        pace = _Pace(follower, follower.spent_s)
+        self._worked_from = time.monotonic()
         made = await follower.catch_up(
-            self._owner.heads()[stream].round, lambda: self._may_go_on(stream, pace)
+            self._owner.heads()[stream].round, lambda: self._may_go_on(stream)
         )
         self._folded[stream] = follower.folded
         self._engine_known.add(stream)
@@ -212,15 +196,17 @@ class SnapshotKeeper(Generic[S]):
     def _kept_bytes(self) -> int:
         return sum(follower.bytes for follower in self._followers.values())
 
-    async def _may_go_on(self, stream: str, pace: _Pace) -> bool:
+    async def _may_go_on(self, stream: str) -> bool:
         """Before each round. At rest at once; else after a sleep that keeps our share of the core
         small."""
-        until = time.monotonic() + pace.pause_s()
+        pause_s = (time.monotonic() - self._worked_from) * (1 / SHARE - 1)
+        until = time.monotonic() + pause_s
         while True:
             left_s = until - time.monotonic()
             if self._rested() or left_s <= 0:
                 break
             await asyncio.sleep(min(left_s, self._rest_s))
+        self._worked_from = time.monotonic()
         return stream in self._owner.heads()
 
     def _rested(self) -> bool:

@@ -18,10 +18,9 @@ whole state in a delta, too, at the distance of a whole one.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic
 
 import structlog
 
@@ -41,8 +40,6 @@ BYTES_A_ROW = 256
 """A whole snapshot of so many bytes is worth one row less to fold. Dumping and packing take about
 10 ns a byte, deciding a row again some 40 µs: at this price snapshots add at most about a fifteenth
 to what following costs."""
-
-T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -80,8 +77,6 @@ class SnapshotFollower(Generic[S]):
         self._owing = False
         self.folded = 0
         """How many rows were only folded, to begin where the last delta ends."""
-        self.spent_s = 0.0
-        """Processor time of what was done in threads: loading, folding, deciding, dumping."""
 
     @property
     def divergence(self) -> Divergence | None:
@@ -125,7 +120,7 @@ class SnapshotFollower(Generic[S]):
         ):
             if may_go_on is not None and not await may_go_on():
                 break
-            await self._beside(audit.replay, recorded)
+            await asyncio.to_thread(audit.replay, recorded)
             if audit.result.divergences:
                 parted = audit.result.divergences[0]
                 log.error(
@@ -140,17 +135,6 @@ class SnapshotFollower(Generic[S]):
             if await self._kept(audit, recorded.round.number):
                 written.append(recorded.round.number)
         return written
-
-    async def _beside(self, work: Callable[..., T], *arguments: Any) -> T:
-        """In a thread, whose processor time is counted."""
-
-        def timed() -> tuple[T, float]:
-            began = time.thread_time()
-            return work(*arguments), time.thread_time() - began
-
-        result, spent_s = await asyncio.to_thread(timed)
-        self.spent_s += spent_s
-        return result
 
     async def _fold_other_engine(
         self, audit: Audit[S], to_round: int | None, may_go_on: Callable[[], Awaitable[bool]] | None
@@ -172,9 +156,9 @@ class SnapshotFollower(Generic[S]):
         ):
             if may_go_on is not None and not await may_go_on():
                 return None
-            await self._beside(audit.fold, recorded)
+            await asyncio.to_thread(audit.fold, recorded)
             self.folded += _rows(recorded)
-        sections = await self._beside(audit.decider.dump, audit.state)
+        sections = await asyncio.to_thread(audit.decider.dump, audit.state)
         digest = await self._ledger.write_snapshot(self._stream, number, sections)
         self._bytes, self._since_whole, self._since_delta = sum(map(len, sections.values())), 0, 0
         self._owing = bool(self._cadence.delta_rows) and isinstance(audit.decider, Incremental)
@@ -194,13 +178,13 @@ class SnapshotFollower(Generic[S]):
         whole snapshot at once, so a reader that starts from the whole one finds all later changes
         in the deltas."""
         if self._whole_is_due(number):
-            sections = await self._beside(audit.decider.dump, audit.state)
+            sections = await asyncio.to_thread(audit.decider.dump, audit.state)
             await self._ledger.write_snapshot(self._stream, number, sections)
             self._bytes, self._since_whole = sum(map(len, sections.values())), 0
             self._owing = bool(self._cadence.delta_rows) and isinstance(audit.decider, Incremental)
             return True
         if self._owing or self._delta_is_due(audit.decider):
-            sections, names = await self._beside(_changes, audit.decider, audit.state)
+            sections, names = await asyncio.to_thread(_changes, audit.decider, audit.state)
             await self._ledger.write_snapshot(self._stream, number, sections, names)
             if not isinstance(audit.decider, Incremental):
                 self._bytes = sum(map(len, sections.values()))
@@ -241,7 +225,7 @@ class SnapshotFollower(Generic[S]):
             state, number = decider.initial(self._stream), 0
         else:
             state, number = (
-                await self._beside(decider.load, self._stream, snapshot.sections),
+                await asyncio.to_thread(decider.load, self._stream, snapshot.sections),
                 snapshot.round,
             )
             self._bytes = sum(map(len, snapshot.sections.values()))
@@ -254,7 +238,7 @@ class SnapshotFollower(Generic[S]):
         async for recorded in self._ledger.recorded_rounds(
             self._stream, audit.head.round + 1, to_round, _BATCH_ROWS
         ):
-            audit.state = await self._beside(recover, audit.decider, audit.state, (recorded,))
+            audit.state = await asyncio.to_thread(recover, audit.decider, audit.state, (recorded,))
             audit.head = recorded.round.head()
             self.folded += _rows(recorded)
         self._since_whole = self.folded
