@@ -7,6 +7,7 @@ and the pauses without."""
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
@@ -190,6 +191,11 @@ async def test_what_is_not_there_is_asked_for_a_few_times_only(memory: Backend, 
         await eventually(lambda: fetched(name) > before + VAIN_MAX)
 
 
+def strip(answer: Any) -> None:
+    """Take the records from the answer to a fetch, and not how many there are."""
+    answer.topics = [(name, [(*part[:-1], b"") for part in parts]) for name, parts in answer.topics]
+
+
 async def test_what_an_answer_counts_and_does_not_give_is_asked_for_again(
     memory: Backend, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,14 +206,12 @@ async def test_what_an_answer_counts_and_does_not_give_is_asked_for_again(
         await paused(name)
         ask, stripped = consumer._client.send, 0
 
-        async def stripping(node: int, request: object, **options: object) -> object:
+        async def stripping(node: int, request: object, **options: object) -> Any:
             nonlocal stripped
             answer = await ask(node, request, **options)
             if isinstance(request, FetchRequest) and stripped < 3:
                 stripped += 1
-                answer.topics = [
-                    (name, [(*part[:-1], b"") for part in parts]) for name, parts in answer.topics
-                ]
+                strip(answer)
             return answer
 
         monkeypatch.setattr(consumer._client, "send", stripping)
@@ -227,15 +231,13 @@ async def test_what_was_withheld_for_long_is_given_the_time_it_needs(
     async with reading(memory, topic, Pace(0.01, 0.05), signals, name) as consumer:
         ask, stripped = consumer._client.send, 0
 
-        async def stripping(node: int, request: object, **options: object) -> object:
+        async def stripping(node: int, request: object, **options: object) -> Any:
             nonlocal stripped
             answer = await ask(node, request, **options)
             busy = stripped < 3 * VAIN_MAX
             if isinstance(request, FetchRequest) and (busy or request._max_wait_ms < 50):
                 stripped += 1
-                answer.topics = [
-                    (name, [(*part[:-1], b"") for part in parts]) for name, parts in answer.topics
-                ]
+                strip(answer)
             return answer
 
         monkeypatch.setattr(consumer._client, "send", stripping)

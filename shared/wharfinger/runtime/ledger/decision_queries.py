@@ -136,9 +136,8 @@ class SubjectQuery:
     skimmed: Collection[str] = ()
 
 
-# An input's type is in the event, so each is looked up; only the bodies of these types are read.
-_BODIES = """
-select e.encoding, e.body
+# An input's type is in the event, so each is looked up.
+_OF_ROUNDS = """
 from input i
 cross join lateral (
     select e.type, e.encoding, e.body from event e
@@ -146,8 +145,9 @@ cross join lateral (
     limit 1
 ) e
 where i.stream = $1 and i.round between $2 and $3 and i.day between $4 and $5
-and e.type = any($6::text[])
 """
+
+_BODIES = f"select e.encoding, e.body {_OF_ROUNDS} and e.type = any($6::text[])"
 
 _MADE = """
 select exists (
@@ -165,16 +165,8 @@ select number, at_us, engine, profile, first_seq, decisions
 from round where stream = $1 and number between $2 and $3 order by number
 """
 
-_INPUTS = """
-select i.round, e.type, e.encoding, e.body
-from input i
-cross join lateral (
-    select e.type, e.encoding, e.body from event e
-    where e.id = i.event and e.sha256 = i.sha256 and e.day = i.day and e.day between $4 and $5
-    limit 1
-) e
-where i.stream = $1 and i.round between $2 and $3 and i.day between $4 and $5
-order by i.round, i.ordinal
+_INPUTS = f"""
+select i.round, e.type, e.encoding, e.body {_OF_ROUNDS} order by i.round, i.ordinal
 """
 
 _DECIDED = """
