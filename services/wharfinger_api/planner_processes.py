@@ -75,7 +75,7 @@ class PlannerProcesses:
         except TimeoutError:
             pass
         finally:
-            if self._next is process:  # nobody has taken it
+            if self._next is process:  # it was not taken
                 self._next = None
                 await _ended(process)
 

@@ -161,7 +161,7 @@ def _is_ready(planners: PlannerProcesses, but: int = 0) -> Callable[[], Awaitabl
     return ready
 
 
-async def test_a_planner_that_nobody_needs_ends(api: ApiUnderTest, plane: Plane) -> None:
+async def test_a_planner_that_is_not_needed_ends(api: ApiUnderTest, plane: Plane) -> None:
     viewer = await api.as_("viewer")
     planners = api.api.operations.planners = PlannerProcesses(ready_s=0.05)
     await made(viewer, plane)

@@ -112,7 +112,7 @@ async def test_who_does_not_come_for_its_signals_has_the_newest_later(directory:
                 one.sent(SentBatch(TOPIC, 0, end - 1, end))
                 await asyncio.sleep(0)
             while reader.clear()[-1:] != [SentBatch(TOPIC, 0, 1998, 1999)]:
-                await reader.within(1.0)  # nobody waits for the slow one
+                await reader.within(1.0)  # the slow one delays no other
             newest = b""
             while b"1999" not in newest:
                 try:
@@ -121,7 +121,7 @@ async def test_who_does_not_come_for_its_signals_has_the_newest_later(directory:
                     await asyncio.sleep(0.01)
 
 
-async def test_a_process_that_was_killed_is_in_nobodys_way(directory: Path) -> None:
+async def test_a_process_that_was_killed_hinders_no_other(directory: Path) -> None:
     dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     for name in ("two", "zed"):
         dead.bind(str(directory / f"{name}.sent"))

@@ -238,7 +238,7 @@ async def _account(
         row = last
         quiet = at is not None and row.round != moment and stream.startswith(FLEET)
         if quiet or await _may_wait(ledger, row, moment):
-            after = await _after(ledger, row, moment)
+            after = None if is_selection(name) else await _fleet_after(ledger, stream, name, moment)
             if quiet:
                 steady = await _steady(ledger, name, row, moment, after)
             if after is not None:
@@ -555,16 +555,18 @@ async def _may_wait(ledger: Ledger, row: LedgerRow, moment: int) -> bool:
     decision about it. Most bindings have none, and no state is needed to say so."""
     if not row.stream.startswith(FLEET) or is_selection(row.subject):
         return False
-    begin = row.round
+    begin, answers = row.round, _answers(row)
+    if begin == moment and answers:
+        return False
     snapshot = await ledger.nearest_snapshot(row.stream, moment, names=())
-    if snapshot is not None and (snapshot.round >= begin or not _answers(row)):
+    if snapshot is not None and (snapshot.round >= begin or not answers):
         begin, bucket = snapshot.round, saved.bucket_of(row.subject)
         version = await ledger.newest_version(
             row.stream, begin, bucket, saved.name_hash(row.subject)
         )
         if version is not None and saved.is_asked(version, row.subject):
             return True
-    elif not _answers(row):
+    elif not answers:
         return True
     return await decision_queries.concerned(
         ledger.database, row.stream, range(begin + 1, moment + 1), row.subject, ASKING, CARRYING_OUT
@@ -575,17 +577,6 @@ def _answers(row: LedgerRow) -> bool:
     """Whether it answered all that was asked until its round."""
     data = row.data()
     return isinstance(data, ScheduleAnswer) or isinstance(effect_of(data), BindingEnd)
-
-
-async def _after(ledger: Ledger, row: LedgerRow, moment: int) -> _After | None:
-    """After round `moment`, at which `row` was the last decision. None where nothing can have
-    happened since: it answered all that was asked, in that very round; or it is no decision about a
-    binding."""
-    if not row.stream.startswith(FLEET) or is_selection(row.subject):
-        return None
-    if row.round == moment and _answers(row):
-        return None
-    return await _fleet_after(ledger, row.stream, row.subject, moment)
 
 
 async def _fleet_after(ledger: Ledger, stream: str, binding: str, moment: int) -> _After | None:

@@ -23,7 +23,7 @@ from wharfinger.runtime.ledger.bodies import unpack
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.decision_rows import (
     AT_ROUND,
-    IN_STREAM,
+    IN_ROUND,
     NEWEST,
     ROW,
     LedgerRow,
@@ -60,8 +60,7 @@ select {ROW} from (
 cross join lateral (
     select d.* from decision d where d.stream = k.stream and d.seq = k.seq offset 0
 ) d
-{IN_STREAM}
-{AT_ROUND}
+{IN_ROUND}
 where k.place <= $2
 order by r.at_us desc, s.name desc, d.seq desc limit $2
 """
@@ -73,8 +72,7 @@ cross join lateral (
     select d.* from decision d join stream s on s.id = d.stream and s.name like $3 || '%'
     where d.subject = w.subject and d.type = any($2::text[]) {NEWEST} limit %d
 ) d
-{IN_STREAM}
-{AT_ROUND}
+{IN_ROUND}
 """
 _LATEST_OF = _LAST_OF.replace("%d", "1")
 
@@ -86,8 +84,7 @@ where d.subject = $1 and d.stream = any(array(select id from stream where name <
 NAMED = f"""
 select {ROW} from unnest($1::uuid[]) as w(id)
 cross join lateral (select d.* from decision d where d.id = w.id offset 0) d
-{IN_STREAM}
-{AT_ROUND}
+{IN_ROUND}
 """
 
 _EVENTS = (
@@ -113,8 +110,7 @@ TAKEN_IN = _TAKEN.format(f"s.name <> '{INTAKE}'")
 
 _CAUSED_ABOUT = f"""
 select {ROW} from decision d
-{IN_STREAM}
-{AT_ROUND}
+{IN_ROUND}
 where s.name <> '{INTAKE}' and d.subject = any($1::text[]) and d.cause = any($2::uuid[])
 order by r.at_us, s.name, d.seq limit $3
 """

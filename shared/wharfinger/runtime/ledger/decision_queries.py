@@ -22,14 +22,7 @@ from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.runtime.ledger.bodies import unpack
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.days import day_of
-from wharfinger.runtime.ledger.decision_rows import (
-    AT_ROUND,
-    IN_STREAM,
-    NEWEST,
-    ROW,
-    LedgerRow,
-    row_of,
-)
+from wharfinger.runtime.ledger.decision_rows import IN_ROUND, NEWEST, ROW, LedgerRow, row_of
 from wharfinger.runtime.ledger.errors import CorruptLedger
 from wharfinger.runtime.ledger.rounds import Unread
 from wharfinger.runtime.ledger.stored import data_of
@@ -40,13 +33,10 @@ _SCHEDULED = types_of(*get_args(ScheduleAnswer))
 
 LAST_UNTIL = f"""
 select {ROW} from decision d
-{IN_STREAM}
-{AT_ROUND}
+{IN_ROUND}
 where d.stream = $1 and d.subject = $2 and d.seq <= $3 {NEWEST} limit 1
 """
 
-# One probe of the index a binding; the type is looked at on the rows that are met, nearly always
-# the first.
 BEFORE = f"""
 select {ROW} from unnest($2::text[]) as w(name)
 cross join lateral (
@@ -54,8 +44,7 @@ cross join lateral (
     where d.subject = w.name and d.stream = $1 and d.seq < $3 and d.type = any($4::text[])
     {NEWEST} limit 1
 ) d
-{IN_STREAM}
-{AT_ROUND}
+{IN_ROUND}
 """
 
 

@@ -128,7 +128,8 @@ AT_ROUND = """cross join lateral (
     select r.at_us, r.number, r.first_seq from round r
     where r.stream = d.stream and r.number = d.round and r.day = d.day offset 0
 ) r"""
-IN_STREAM = """cross join lateral (select s.name from stream s where s.id = d.stream offset 0) s"""
+_IN_STREAM = "cross join lateral (select s.name from stream s where s.id = d.stream offset 0) s"
+IN_ROUND = f"{_IN_STREAM}\n{AT_ROUND}"
 
 # The newest decisions about a subject first. By `seq` alone PostgreSQL may walk a stream backwards
 # until it meets the subject, however far that is. An order that no index has leaves it the index of
@@ -181,8 +182,7 @@ order by s.place, s.name, d.seq
 
 _DECISION = f"""
 select {ROW} from decision d
-{IN_STREAM}
-{AT_ROUND}
+{IN_ROUND}
 where d.id = $1
 """
 
@@ -199,7 +199,7 @@ join decision d on d.stream = k.stream and d.seq = k.seq
 order by d.subject, s.name
 """
 
-# As before, of these subjects ($1); one probe a subject, stream and partition of the decisions.
+# As before, of these subjects ($1).
 _CURRENT_OF = f"""
 select {ROW} from unnest($1::text[]) as w(subject)
 cross join unnest($2::text[]) as n(name) join stream s on s.name = n.name
@@ -235,7 +235,7 @@ select {ROW} from (
         order by d.seq limit {{limit}}
     ) k
 ) d
-{IN_STREAM}
+{_IN_STREAM}
 cross join lateral (select d.at_us) r
 order by d.place, s.name, d.seq limit {{limit}}
 """

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.database import Database
-from wharfinger.runtime.ledger.decision_rows import AT_ROUND, IN_STREAM, ROW, LedgerRow, row_of
+from wharfinger.runtime.ledger.decision_rows import IN_ROUND, ROW, LedgerRow, row_of
 
 
 class Life(NamedTuple):
@@ -41,8 +41,7 @@ class Decided(NamedTuple):
 
 _BY_ID = f"""
 select {ROW} from decision d
-{IN_STREAM}
-{AT_ROUND}
+{IN_ROUND}
 where d.id = any($1::uuid[])
 """
 
