@@ -70,8 +70,9 @@ async def keeping(
     every_rounds: int,
     of_profile: Callable[[str], Counter] = Counter.of_profile,
     idle_s: Callable[[], float] | None = None,
+    cadence: SnapshotCadence | None = None,
 ) -> AsyncIterator[SnapshotKeeper[Counts]]:
-    cadence = SnapshotCadence(2 * every_rounds, 4 * every_rounds)
+    cadence = cadence or SnapshotCadence(2 * every_rounds, 4 * every_rounds)
     keeper = SnapshotKeeper(ledger, of_profile, owner, cadence, REST_S, idle_s)
     keeper.start()
     try:
@@ -228,6 +229,58 @@ async def test_a_stage_that_is_never_at_rest_is_followed_from_when_it_is_overdue
             await snapshot_of(ledger, OVERDUE + 4)
     verified = await audit_verify(ledger)
     assert verified.ok, verified.first_bad
+
+
+DELTAS = SnapshotCadence(whole_rows=10**6, delta_rows=4)
+"""A delta after every two rounds."""
+
+
+async def delta_of(ledger: Ledger, number: int, *, replayed: bool = False) -> None:
+    while True:
+        if await ledger.latest_delta("fleet/0", replayed=replayed) >= number:
+            return
+        await asyncio.sleep(0.01)
+
+
+async def test_a_busy_stage_gets_deltas_from_folding_and_is_decided_again_when_it_rests(
+    ledger: Ledger,
+) -> None:
+    deciding: list[Micros] = []
+
+    class Listed(Counter):
+        def decide(self, state: Counts, at: Micros) -> Iterator[Draft]:
+            deciding.append(at)
+            return super().decide(state, at)
+
+    async with a_stage(ledger) as loop:
+        owner = Busy(loop)
+        async with keeping(ledger, owner, 0, lambda _: Listed(EVERY), cadence=DELTAS):
+            await decided(loop, 0, 2 * OVERDUE)
+            await delta_of(ledger, 2 * OVERDUE)
+            await decided(loop, 2 * OVERDUE, 2)
+            await delta_of(ledger, 2 * OVERDUE + 2)
+            assert deciding == []
+            assert await ledger.replayed_to("fleet/0") == 0
+            [age] = await ledger.snapshot_ages()
+            assert age.rows == head(loop).round + head(loop).seq
+            owner.busy = False
+            await delta_of(ledger, 2 * OVERDUE + 2, replayed=True)
+            assert len(deciding) == 2 * OVERDUE + 2
+
+
+async def test_deltas_from_folding_do_not_hide_that_a_stream_is_decided_otherwise(
+    ledger: Ledger,
+) -> None:
+    async with a_stage(ledger) as loop:
+        owner = Busy(loop)
+        with capture_logs() as logs:
+            async with keeping(ledger, owner, 0, lambda _: Counter(2), cadence=DELTAS) as keeper:
+                await decided(loop, 0, 2 * OVERDUE)
+                await delta_of(ledger, 2 * OVERDUE)
+                owner.busy = False
+                await until(lambda: keeper.divergences == 1)
+        assert await ledger.replayed_to("fleet/0") == 0
+    assert [line["event"] for line in logs].count("snapshot_follower.diverged") == 1
 
 
 async def test_a_follower_says_when_the_history_it_followed_is_gone(ledger: Ledger) -> None:

@@ -8,11 +8,12 @@ process too, whose interpreter it would take. It works in a thread beside the lo
 time. It stops as soon as a stage has work, and frees its state when it is done. It never delays a
 decision.
 
-A stream that is never at rest gets snapshots too, once it is far behind: after each round the
-keeper sleeps long enough to take one twentieth of a core at most. Until the stage rests it keeps
-its state, where that is not large, and follows: to begin again costs more than to follow. Under a
-load that fills the stage it falls further behind. That costs a longer recovery and slower
-explanations of the latest decisions.
+A stream that is never at rest gets snapshots too. Its rounds are folded, which costs an eighth of
+deciding them again, and deltas are stored as often as on a stream at rest. Only when a whole
+snapshot is overdue are they decided again as well. After each round the keeper sleeps long enough
+to take one twentieth of a core at most for either. Until the stage rests it keeps its states, where
+they are not large, and follows: to begin again costs more than to follow. Under a load that fills
+the stage whole snapshots fall further behind. That costs a longer recovery.
 
 After a change of the engine the rounds of the old one are folded and not compared, and the state is
 stored at once (`ledger.follower`). Where this engine itself decides otherwise than it did before,
@@ -25,8 +26,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import Generic, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -34,7 +36,7 @@ from wharfinger.kernel.decider import Decider, S
 from wharfinger.kernel.round import Head
 from wharfinger.kernel.step import ENGINE
 from wharfinger.runtime.ledger import Ledger, SnapshotFollower, Transient
-from wharfinger.runtime.ledger.follower import SnapshotCadence
+from wharfinger.runtime.ledger.follower import BYTES_A_ROW, DeltaFollower, SnapshotCadence
 from wharfinger.runtime.service import end_tasks
 
 log = structlog.get_logger()
@@ -44,7 +46,7 @@ REST_S = 1.0
 
 OVERDUE = 2
 """While its stage is busy, a stream is followed only after this many times the rows after which a
-delta is due."""
+snapshot of the kind is due."""
 
 KEPT_BYTES_MAX = 8 << 20
 """States that are stored in at most so many bytes together are kept while their stage is busy: in
@@ -54,11 +56,11 @@ SAY_AGAIN_S = 600.0
 """How often the log repeats that a stream has no snapshots any more."""
 
 SHARE = 0.05
-"""The part of a core that the keeper may take while the stage is busy."""
+"""The part of a core that folding and deciding again may each take while the stage is busy."""
 
 FOLDED_PART = 4
 """To begin, the keeper folds the rows since the last whole snapshot. It waits until a quarter as
-many rows are to be decided."""
+many rows are new."""
 
 
 class StreamOwner(Protocol):
@@ -69,6 +71,44 @@ class StreamOwner(Protocol):
         ...
 
     def idle_s(self) -> float: ...
+
+
+F = TypeVar("F", SnapshotFollower[Any], DeltaFollower[Any])
+
+
+@dataclass(slots=True)
+class _Following(Generic[F]):
+    """How far the streams are followed in one of the two ways. By stream: `reached`: the head after
+    the newest snapshot. `folded`: the rows that were folded to begin. `bytes`: of the state.
+    `followers`: of streams that are followed until their stage rests. `worked_from`: when it began
+    to work on the present round, by the monotonic clock, in seconds."""
+
+    reached: dict[str, Head] = field(default_factory=dict)
+    folded: dict[str, int] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)
+    followers: dict[str, F] = field(default_factory=dict)
+    worked_from: float = 0.0
+
+    def forget(self, stream: str) -> None:
+        self.reached.pop(stream, None)
+        self.followers.pop(stream, None)
+
+    def least(self, stream: str, rows: int) -> int:
+        """After how many rows it is worth to go on, where snapshots are due after `rows`."""
+        if stream in self.followers:
+            return rows
+        return max(rows, self.folded.get(stream, 0) // FOLDED_PART)
+
+    def behind(self, stream: str, head: Head) -> int:
+        """At least so many rows: every round has an input or a decision, and how many decisions
+        there are is known."""
+        reached = self.reached.get(stream)
+        if reached is None:
+            return head.round + head.seq
+        return head.round - reached.round + head.seq - reached.seq
+
+    def kept_bytes(self) -> int:
+        return sum(follower.bytes for follower in self.followers.values())
 
 
 class SnapshotKeeper(Generic[S]):
@@ -91,10 +131,8 @@ class SnapshotKeeper(Generic[S]):
         self._owner = owner
         self._cadence = cadence
         self._rest_s = rest_s
-        self._reached: dict[str, Head] = {}
-        self._folded: dict[str, int] = {}
-        self._followers: dict[str, SnapshotFollower[S]] = {}
-        """Of streams that are followed until their stage rests."""
+        self._replaying = _Following[SnapshotFollower[S]]()
+        self._folding = _Following[DeltaFollower[S]]()
         self._given_up: dict[str, str] = {}
         """Stream -> why."""
         self.divergences = 0
@@ -103,36 +141,30 @@ class SnapshotKeeper(Generic[S]):
         self._said_at = 0.0
         self._engine_known: set[str] = set()
         """Streams of which it is known whether another engine decided their last rounds."""
-        self._worked_from = 0.0
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="snapshots")
+        self._tasks = [asyncio.create_task(self._run(self._keep), name="snapshots")]
+        if self._cadence.delta_rows:
+            self._tasks.append(asyncio.create_task(self._run(self._keep_deltas), name="deltas"))
 
     async def stop(self) -> None:
-        if self._task is not None:
-            await end_tasks([self._task])
+        await end_tasks(self._tasks)
 
-    async def _run(self) -> None:
-        while True:
-            for stream in sorted(self._owner.heads()):
-                await self._keep(stream)
-            self._say_stopped()
-            await asyncio.sleep(self._rest_s)
-
-    async def _keep(self, stream: str) -> None:
+    async def _run(self, keep: Callable[[str], Awaitable[None]]) -> None:
         """Trouble with a snapshot is said and not a reason to stop deciding: without it a restart
         only takes longer."""
-        try:
-            if await self._due(stream):
-                await self._bring_forward(stream)
-            elif self._rested():
-                self._followers.pop(stream, None)
-        except Transient as error:
-            log.warning("snapshot.put_off", stream=stream, why=str(error))
-        except Exception as error:
-            self._given_up[stream] = f"{type(error).__name__}: {error}"
-            log.exception("snapshot.failed", stream=stream)
+        while True:
+            for stream in sorted(self._owner.heads()):
+                try:
+                    await keep(stream)
+                except Transient as error:
+                    log.warning("snapshot.put_off", stream=stream, why=str(error))
+                except Exception as error:
+                    self._given_up[stream] = f"{type(error).__name__}: {error}"
+                    log.exception("snapshot.failed", stream=stream)
+            self._say_stopped()
+            await asyncio.sleep(self._rest_s)
 
     def _say_stopped(self) -> None:
         """Log again, at intervals, which streams get no snapshots: such a stream takes longer to
@@ -144,12 +176,17 @@ class SnapshotKeeper(Generic[S]):
         for stream, why in sorted(self._given_up.items()):
             log.error("snapshots.stopped", stream=stream, why=why)
 
-    async def _due(self, stream: str) -> bool:
-        head = self._owner.heads().get(stream)
-        if head is None:
-            self._reached.pop(stream, None)  # its next owner may make a snapshot
-            self._followers.pop(stream, None)
-            return False
+    async def _keep(self, stream: str) -> None:
+        """Decide what was added to the stream again, and store its snapshots, if it is time."""
+        following = self._replaying
+        if (head := self._owner.heads().get(stream)) is None:
+            following.forget(stream)  # its next owner may make a snapshot
+        elif await self._due(stream, head):
+            await self._bring_forward(stream)
+        elif self._rested():
+            following.followers.pop(stream, None)
+
+    async def _due(self, stream: str, head: Head) -> bool:
         if stream not in self._engine_known:
             if (
                 stream not in self._given_up
@@ -157,65 +194,101 @@ class SnapshotKeeper(Generic[S]):
             ):
                 return True
             self._engine_known.add(stream)
-        rows = min(self._cadence.delta_rows, self._cadence.whole_rows)
-        follows = stream in self._followers
-        if not follows:
-            rows = max(rows, self._folded.get(stream, 0) // FOLDED_PART)
-        if stream in self._given_up or _rows_behind(head, self._reached.get(stream)) < rows:
+        if stream in self._given_up:
             return False
-        if stream not in self._reached:  # queried only now: most streams never have that many rows
-            latest = await self._ledger.nearest_snapshot(stream, head.round, names=())
-            if latest is not None:
-                self._reached[stream] = await self._ledger.head_at(stream, latest.round)
-        behind = _rows_behind(head, self._reached.get(stream))
-        return behind >= rows and (follows or self._rested() or behind >= OVERDUE * rows)
+        following, cadence = self._replaying, self._cadence
+        least = following.least(stream, min(cadence.delta_rows, cadence.whole_rows))
+        if following.behind(stream, head) < least:
+            return False
+        if stream not in following.reached:  # most streams never have that many rows
+            await self._look(following, stream, await self._ledger.replayed_to(stream))
+        behind = following.behind(stream, head)
+        if self._rested():
+            return behind >= least
+        whole = max(cadence.whole_rows, following.bytes.get(stream, 0) // BYTES_A_ROW)
+        return behind >= (whole if stream in following.followers else OVERDUE * whole)
 
     async def _bring_forward(self, stream: str) -> None:
-        follower = self._followers.pop(stream, None)
+        following = self._replaying
+        follower = following.followers.pop(stream, None)
         if follower is None or not await follower.continues():
             follower = SnapshotFollower(
                 self._ledger, self._of_profile, stream, cadence=self._cadence
             )
-        self._worked_from = time.monotonic()
+        following.worked_from = time.monotonic()
         made = await follower.catch_up(
-            self._owner.heads()[stream].round, lambda: self._may_go_on(stream)
+            self._owner.heads()[stream].round, lambda: self._may_go_on(stream, following)
         )
-        self._folded[stream] = follower.folded
         self._engine_known.add(stream)
         if (found := follower.divergence) is not None:
             self.divergences += 1
             self._given_up[stream] = (
                 f"round {found.round}: decided otherwise now, by the same engine: {found.step}"
             )
-        elif not self._rested() and follower.bytes + self._kept_bytes() <= KEPT_BYTES_MAX:
-            self._followers[stream] = follower
+        else:
+            self._kept(following, stream, follower)
         if made:
-            self._reached[stream] = await self._ledger.head_at(stream, made[-1])
+            await self._look(following, stream, made[-1])
             log.info("snapshot.made", stream=stream, round=made[-1], count=len(made))
 
-    def _kept_bytes(self) -> int:
-        return sum(follower.bytes for follower in self._followers.values())
+    async def _keep_deltas(self, stream: str) -> None:
+        """Fold what was added to the stream and store its deltas, if its stage does not rest. At
+        rest there is time to decide it again, and `_keep` stores them."""
+        following, rows = self._folding, self._cadence.delta_rows
+        head = self._owner.heads().get(stream)
+        if head is None or stream in self._given_up:
+            following.forget(stream)
+            return
+        if self._rested():
+            following.followers.pop(stream, None)
+            return
+        follows = stream in following.followers
+        least = following.least(stream, rows if follows else OVERDUE * rows)
+        if following.behind(stream, head) < least:
+            return
+        if not follows:  # others may have stored one since
+            newest = await self._ledger.nearest_snapshot(stream, head.round, names=())
+            await self._look(following, stream, newest.round if newest is not None else 0)
+            if following.behind(stream, head) < least:
+                return
+        follower = following.followers.pop(stream, None)
+        if follower is None or not await follower.continues():
+            follower = DeltaFollower(self._ledger, self._of_profile, stream, self._cadence)
+        following.worked_from = time.monotonic()
+        made = await follower.catch_up(head.round, lambda: self._may_fold(stream))
+        self._kept(following, stream, follower)
+        if made:
+            await self._look(following, stream, made[-1])
+            log.info("delta.made", stream=stream, round=made[-1], count=len(made))
 
-    async def _may_go_on(self, stream: str) -> bool:
+    async def _may_fold(self, stream: str) -> bool:
+        return await self._may_go_on(stream, self._folding) and not self._rested()
+
+    async def _look(self, following: _Following[F], stream: str, number: int) -> None:
+        """Note that the newest snapshot is of round `number`; 0: there is none."""
+        if number:
+            following.reached[stream] = await self._ledger.head_at(stream, number)
+
+    def _kept(self, following: _Following[F], stream: str, follower: F) -> None:
+        """Note what following cost, and go on with the follower while its stage is busy."""
+        following.folded[stream] = follower.folded
+        following.bytes[stream] = follower.bytes
+        kept_bytes = self._replaying.kept_bytes() + self._folding.kept_bytes()
+        if not self._rested() and kept_bytes + follower.bytes <= KEPT_BYTES_MAX:
+            following.followers[stream] = follower
+
+    async def _may_go_on(self, stream: str, following: _Following[F]) -> bool:
         """Before each round. At rest at once; else after a sleep that keeps our share of the core
         small."""
-        pause_s = (time.monotonic() - self._worked_from) * (1 / SHARE - 1)
+        pause_s = (time.monotonic() - following.worked_from) * (1 / SHARE - 1)
         until = time.monotonic() + pause_s
         while True:
             left_s = until - time.monotonic()
             if self._rested() or left_s <= 0:
                 break
             await asyncio.sleep(min(left_s, self._rest_s))
-        self._worked_from = time.monotonic()
+        following.worked_from = time.monotonic()
         return stream in self._owner.heads()
 
     def _rested(self) -> bool:
         return self._idle_s() >= self._rest_s
-
-
-def _rows_behind(head: Head, reached: Head | None) -> int:
-    """At least so many rows: every round has an input or a decision, and how many decisions there
-    are is known."""
-    if reached is None:
-        return head.round + head.seq
-    return head.round - reached.round + head.seq - reached.seq

@@ -1,8 +1,13 @@
-"""Writes a stream's snapshots: it decides the stream again, so a snapshot is also a proof.
+"""Two followers of a stream, which write its snapshots from the ledger alone, beside the writer.
 
-It works beside the writer, from the ledger alone, and in a thread: a round may take longer to
-decide than the heartbeats of the services on this loop can wait. A state that differs from history
-is never stored: the follower then stops and says where the two differ.
+`SnapshotFollower` decides the stream again, so its snapshots are also a proof: a state that differs
+from history is never stored. It then stops and says where the two differ. `DeltaFollower` only
+folds what was recorded, as a recovery does, which costs an eighth. Its deltas serve explanations
+beside a load that leaves no time for more. They are marked as not replayed, and the other follower
+decides their rounds again before it stores the next whole snapshot.
+
+Both work in a thread: a round may take longer than the heartbeats of the services on this loop can
+wait.
 
 What another engine decided is not judged: this one may decide it otherwise, and that is no fault.
 Such rounds are folded as a recovery folds them, and the state after the last of them is stored
@@ -13,6 +18,9 @@ When a snapshot is due is counted in rows (inputs and decisions), because that i
 to fold. A whole one costs as much as the state is large, so its distance grows with the state; a
 delta costs as much as changed, so its distance stays. A stage that cannot say what changed has its
 whole state in a delta, too, at the distance of a whole one.
+
+A delta holds what changed since its writer's last one. The two writers may write at different
+rounds. That is no fault: each delta then holds more than what changed since the one before it.
 """
 
 from __future__ import annotations
@@ -26,7 +34,7 @@ import structlog
 
 from wharfinger.kernel.audit import Audit, Divergence
 from wharfinger.kernel.decider import Decider, Incremental, S
-from wharfinger.kernel.recover import RecordedRound, recover
+from wharfinger.kernel.recover import RecordedRound
 from wharfinger.kernel.step import ENGINE
 from wharfinger.runtime.ledger.errors import LedgerError, Transient
 from wharfinger.runtime.ledger.ledger import Ledger
@@ -54,35 +62,27 @@ class SnapshotCadence:
     every_rounds: int = 0
 
 
-class SnapshotFollower(Generic[S]):
-    """Follows one stream and stores its snapshots. `of_profile`: returns the decider of a recorded
-    profile; nothing else may use that decider meanwhile."""
+class _Follower(Generic[S]):
+    """What both followers share. `of_profile`: returns the decider of a recorded profile; nothing
+    else may use that decider meanwhile."""
 
     def __init__(
         self,
         ledger: Ledger,
         of_profile: Callable[[str], Decider[S]],
         stream: str,
-        every_rounds: int = 0,
-        cadence: SnapshotCadence | None = None,
+        cadence: SnapshotCadence,
     ) -> None:
         self._ledger = ledger
         self._of_profile = of_profile
         self._stream = stream
-        self._cadence = cadence or SnapshotCadence(every_rounds=every_rounds)
+        self._cadence = cadence
         self._audit: Audit[S] | None = None
-        self._since_whole = 0
         self._since_delta = 0
-        self._bytes = 0
         self._owing = False
+        self._bytes = 0
         self.folded = 0
-        """How many rows were only folded, to begin where the last delta ends."""
-
-    @property
-    def divergence(self) -> Divergence | None:
-        """Where history and replay part; while it is None the snapshots are sound."""
-        found = self._audit.result.divergences if self._audit else []
-        return found[0] if found else None
+        """How many rows were only folded, to begin where the last follower ended."""
 
     @property
     def bytes(self) -> int:
@@ -102,12 +102,115 @@ class SnapshotFollower(Generic[S]):
         except LedgerError:  # it does not have that round
             return False
 
+    async def _loaded(self, snapshot: StoredSnapshot | None) -> Audit[S]:
+        decider = self._of_profile("")
+        if snapshot is None:
+            state, number = decider.initial(self._stream), 0
+        else:
+            state, number = (
+                await asyncio.to_thread(decider.load, self._stream, snapshot.sections),
+                snapshot.round,
+            )
+            self._bytes = sum(map(len, snapshot.sections.values()))
+        return Audit(
+            decider, state, await self._ledger.head_at(self._stream, number), self._of_profile
+        )
+
+    async def _fold(self, audit: Audit[S], to_round: int) -> None:
+        async for recorded in self._ledger.recorded_rounds(
+            self._stream, audit.head.round + 1, to_round, _BATCH_ROWS
+        ):
+            await asyncio.to_thread(audit.fold, recorded)
+            self.folded += _rows(recorded)
+
+    def _delta_is_due(self, decider: Decider[S]) -> bool:
+        if not self._cadence.delta_rows:
+            return False
+        price = 0 if isinstance(decider, Incremental) else self._bytes // BYTES_A_ROW
+        return self._owing or self._since_delta >= max(self._cadence.delta_rows, price)
+
+    async def _write_delta(self, audit: Audit[S], number: int, replayed: bool) -> bool:
+        """Returns False if the round has another snapshot. The next round's delta then has the
+        whole state: a whole snapshot may be thrown away before the deltas beside it."""
+        sections, names = await asyncio.to_thread(_changes, audit.decider, audit.state)
+        written = await self._ledger.write_snapshot(
+            self._stream, number, sections, names, replayed=replayed
+        )
+        if not isinstance(audit.decider, Incremental):
+            self._bytes = sum(map(len, sections.values()))
+        elif written is None:
+            audit.decider.note_changes(audit.state, everything=True)
+        self._since_delta, self._owing = 0, written is None
+        return written is not None
+
+
+class DeltaFollower(_Follower[S]):
+    """Follows one stream by folding and stores deltas, as often as `cadence` says."""
+
+    async def catch_up(
+        self, to_round: int, may_go_on: Callable[[], Awaitable[bool]] | None = None
+    ) -> list[int]:
+        """Fold what was committed since the last time, with a delta wherever one is due. Returns
+        their rounds. `may_go_on` is awaited before each round, and may take its time."""
+        audit = self._audit = self._audit or await self._begin()
+        written: list[int] = []
+        async for recorded in self._ledger.recorded_rounds(
+            self._stream, audit.head.round + 1, to_round, _BATCH_ROWS
+        ):
+            if may_go_on is not None and not await may_go_on():
+                break
+            await asyncio.to_thread(audit.fold, recorded)
+            self._since_delta += _rows(recorded)
+            number = recorded.round.number
+            if self._delta_is_due(audit.decider) and await self._write_delta(audit, number, False):
+                written.append(number)
+        return written
+
+    async def _begin(self) -> Audit[S]:
+        """At the newest delta: what changed since is noted from there on. Where there is none, at
+        the newest whole snapshot; the first delta then has everything."""
+        delta = await self._ledger.latest_delta(self._stream)
+        snapshot = await self._ledger.latest_snapshot(self._stream, delta or None)
+        audit = await self._loaded(snapshot)
+        if delta:
+            await self._fold(audit, delta)
+        if isinstance(audit.decider, Incremental):
+            audit.decider.note_changes(audit.state, everything=not delta and snapshot is not None)
+        return audit
+
+
+class SnapshotFollower(_Follower[S]):
+    """Follows one stream by deciding it again and stores its snapshots."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        of_profile: Callable[[str], Decider[S]],
+        stream: str,
+        every_rounds: int = 0,
+        cadence: SnapshotCadence | None = None,
+    ) -> None:
+        super().__init__(
+            ledger, of_profile, stream, cadence or SnapshotCadence(every_rounds=every_rounds)
+        )
+        self._since_whole = 0
+        self._deltas_to = 0
+        """Up to this round others have stored deltas."""
+
+    @property
+    def divergence(self) -> Divergence | None:
+        """Where history and replay part; while it is None the snapshots are sound."""
+        found = self._audit.result.divergences if self._audit else []
+        return found[0] if found else None
+
     async def catch_up(
         self, to_round: int | None = None, may_go_on: Callable[[], Awaitable[bool]] | None = None
     ) -> list[int]:
         """Replay what was committed since the last time, with a snapshot wherever one is due.
         Returns the rounds of which one was made. `may_go_on` is awaited before each round, and may
         take its time."""
+        if self._cadence.delta_rows:
+            self._deltas_to = await self._ledger.latest_delta(self._stream)
         audit = self._audit = self._audit or await self._begin()
         written: list[int] = []
         if audit.result.divergences:
@@ -129,11 +232,13 @@ class SnapshotFollower(Generic[S]):
                     round=parted.round,
                     step=parted.step,
                 )
-                break
+                return written
             self._since_whole += _rows(recorded)
             self._since_delta += _rows(recorded)
             if await self._kept(audit, recorded.round.number):
                 written.append(recorded.round.number)
+        if self._deltas_to:
+            await self._ledger.mark_replayed(self._stream, audit.head.round)
         return written
 
     async def _fold_other_engine(
@@ -158,10 +263,8 @@ class SnapshotFollower(Generic[S]):
                 return None
             await asyncio.to_thread(audit.fold, recorded)
             self.folded += _rows(recorded)
-        sections = await asyncio.to_thread(audit.decider.dump, audit.state)
-        digest = await self._ledger.write_snapshot(self._stream, number, sections)
-        self._bytes, self._since_whole, self._since_delta = sum(map(len, sections.values())), 0, 0
-        self._owing = bool(self._cadence.delta_rows) and isinstance(audit.decider, Incremental)
+            self._pass_delta(audit, recorded.round.number)
+        stored = await self._store_whole(audit, number)
         log.info(
             "engine.changed",
             stream=self._stream,
@@ -169,79 +272,60 @@ class SnapshotFollower(Generic[S]):
             before=engine,
             now=ENGINE,
             folded=number - first + 1,
-            snapshot=digest.hex()[:16],
+            stored=stored,
         )
-        return number
+        return number if stored else None
 
     async def _kept(self, audit: Audit[S], number: int) -> bool:
-        """Stores a snapshot if one is due, and returns whether it did. The first delta follows a
-        whole snapshot at once, so a reader that starts from the whole one finds all later changes
-        in the deltas."""
+        """Stores a snapshot if one is due, and returns whether it did."""
+        if self._pass_delta(audit, number):
+            return False
         if self._whole_is_due(number):
-            sections = await asyncio.to_thread(audit.decider.dump, audit.state)
-            await self._ledger.write_snapshot(self._stream, number, sections)
-            self._bytes, self._since_whole = sum(map(len, sections.values())), 0
-            self._owing = bool(self._cadence.delta_rows) and isinstance(audit.decider, Incremental)
-            return True
-        if self._owing or self._delta_is_due(audit.decider):
-            sections, names = await asyncio.to_thread(_changes, audit.decider, audit.state)
-            await self._ledger.write_snapshot(self._stream, number, sections, names)
-            if not isinstance(audit.decider, Incremental):
-                self._bytes = sum(map(len, sections.values()))
-            self._owing, self._since_delta = False, 0
-            return True
+            return await self._store_whole(audit, number)
+        if number > self._deltas_to and self._delta_is_due(audit.decider):
+            return await self._write_delta(audit, number, True)
         return False
+
+    def _pass_delta(self, audit: Audit[S], number: int) -> bool:
+        """Whether the newest delta is of this round. The next one need not repeat what it holds."""
+        if number != self._deltas_to:
+            return False
+        if isinstance(audit.decider, Incremental):
+            audit.decider.note_changes(audit.state, everything=False)
+        self._since_delta, self._owing = 0, False
+        return True
+
+    async def _store_whole(self, audit: Audit[S], number: int) -> bool:
+        """Returns False if a delta is stored for that round: the next one will do. The first delta
+        follows a whole snapshot at once, so a reader that starts from the whole one finds all later
+        changes in the deltas."""
+        sections = await asyncio.to_thread(audit.decider.dump, audit.state)
+        if await self._ledger.write_snapshot(self._stream, number, sections) is None:
+            return False
+        self._bytes, self._since_whole = sum(map(len, sections.values())), 0
+        self._owing = bool(self._cadence.delta_rows) and isinstance(audit.decider, Incremental)
+        return True
 
     def _whole_is_due(self, number: int) -> bool:
         if self._cadence.every_rounds:
             return number % self._cadence.every_rounds == 0
         return self._since_whole >= max(self._cadence.whole_rows, self._bytes // BYTES_A_ROW)
 
-    def _delta_is_due(self, decider: Decider[S]) -> bool:
-        if not self._cadence.delta_rows:
-            return False
-        price = 0 if isinstance(decider, Incremental) else self._bytes // BYTES_A_ROW
-        return self._since_delta >= max(self._cadence.delta_rows, price)
-
     async def _begin(self) -> Audit[S]:
-        """At the last delta: what changed since can only be told from there on. At the newest whole
-        one where there is no delta; the next delta then has everything."""
-        delta = await self._ledger.latest_delta(self._stream) if self._cadence.delta_rows else 0
-        snapshot = await self._ledger.latest_snapshot(self._stream, delta) if delta else None
-        complete = True
-        if snapshot is None and not delta:
-            snapshot = await self._ledger.latest_snapshot(self._stream)
-            complete = snapshot is None
+        """Where a follower before has ended: what it decided again is not decided once more. It
+        begins no later than the newest delta, because what changed since can only be noted from
+        there on. Where there is no delta it begins at the newest whole snapshot, and the next delta
+        has everything."""
+        newest = self._deltas_to
+        snapshot = await self._ledger.latest_snapshot(self._stream, newest or None)
         audit = await self._loaded(snapshot)
-        if delta:
-            await self._fold(audit, delta)
-        if isinstance(audit.decider, Incremental):
-            audit.decider.note_changes(audit.state, everything=not complete)
-        return audit
-
-    async def _loaded(self, snapshot: StoredSnapshot | None) -> Audit[S]:
-        decider = self._of_profile("")
-        if snapshot is None:
-            state, number = decider.initial(self._stream), 0
-        else:
-            state, number = (
-                await asyncio.to_thread(decider.load, self._stream, snapshot.sections),
-                snapshot.round,
-            )
-            self._bytes = sum(map(len, snapshot.sections.values()))
-        return Audit(
-            decider, state, await self._ledger.head_at(self._stream, number), self._of_profile
-        )
-
-    async def _fold(self, audit: Audit[S], to_round: int) -> None:
-        """What a follower before has judged is not judged again."""
-        async for recorded in self._ledger.recorded_rounds(
-            self._stream, audit.head.round + 1, to_round, _BATCH_ROWS
-        ):
-            audit.state = await asyncio.to_thread(recover, audit.decider, audit.state, (recorded,))
-            audit.head = recorded.round.head()
-            self.folded += _rows(recorded)
+        replayed = await self._ledger.latest_delta(self._stream, replayed=True) if newest else 0
+        if replayed > audit.head.round:
+            await self._fold(audit, replayed)
         self._since_whole = self.folded
+        if isinstance(audit.decider, Incremental):
+            audit.decider.note_changes(audit.state, everything=not newest and snapshot is not None)
+        return audit
 
 
 def _rows(recorded: RecordedRound) -> int:

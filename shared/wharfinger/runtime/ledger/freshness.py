@@ -46,7 +46,7 @@ select s.name, s.round + s.seq - coalesce(n.round, 0) - coalesce(r.first_seq - 1
     r.at_us
 from stream s
 left join lateral (
-    select round from snapshot where stream = s.id order by round desc limit 1
+    select round from snapshot where stream = s.id and replayed order by round desc limit 1
 ) n on true
 left join lateral (
     select at_us, first_seq, decisions from round

@@ -349,11 +349,15 @@ class Ledger:
         number: int,
         sections: Mapping[str, bytes],
         names: Mapping[str, Sequence[int]] | None = None,
-    ) -> bytes:
+        *,
+        replayed: bool = True,
+    ) -> bytes | None:
         from wharfinger.runtime.ledger import snapshots
 
         return await retried(
-            lambda: snapshots.write_snapshot(self._database, stream, number, sections, names)
+            lambda: snapshots.write_snapshot(
+                self._database, stream, number, sections, names, replayed=replayed
+            )
         )
 
     async def latest_snapshot(
@@ -377,10 +381,20 @@ class Ledger:
 
         return await snapshots.newest_version(self._database, stream, at_most_round, section, name)
 
-    async def latest_delta(self, stream: str) -> int:
+    async def latest_delta(self, stream: str, *, replayed: bool = False) -> int:
         from wharfinger.runtime.ledger import snapshots
 
-        return await snapshots.latest_delta(self._database, stream)
+        return await snapshots.latest_delta(self._database, stream, replayed=replayed)
+
+    async def replayed_to(self, stream: str) -> int:
+        from wharfinger.runtime.ledger import snapshots
+
+        return await snapshots.replayed_to(self._database, stream)
+
+    async def mark_replayed(self, stream: str, to_round: int) -> None:
+        from wharfinger.runtime.ledger import snapshots
+
+        await retried(lambda: snapshots.mark_replayed(self._database, stream, to_round))
 
     # --- how far behind
 

@@ -99,7 +99,7 @@ ROLES: tuple[DatabaseRole, ...] = (
         _READ,
         {
             **_ROUNDS,
-            "snapshot": (INSERT,),
+            "snapshot": (INSERT, _update("replayed")),
             "snapshot_section": (INSERT, DELETE),
             "incarnation": _INCARNATION,
             "fact_writer": (INSERT, _update("epoch")),

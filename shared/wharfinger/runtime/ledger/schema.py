@@ -215,6 +215,8 @@ snapshot = Table(
     # A whole one holds everything and is vouched for by the chain; the others hold what changed
     # since the one before.
     Column("whole", Boolean, nullable=False, server_default=true()),
+    # Whether the rounds before it were decided again and compared, not only folded.
+    Column("replayed", Boolean, nullable=False, server_default=true()),
 )
 
 snapshot_section = Table(

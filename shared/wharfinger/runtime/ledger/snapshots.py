@@ -10,6 +10,10 @@ that needs one item as of one moment of the past. Deltas are outside the chain: 
 them is proven by the recorded bytes that it reproduces. They stay for as long as the history does.
 Of a section of many items a delta holds only the changed ones, and `names` lists their hashes. So
 the newest version of one item is found by one backward scan of an index.
+
+`replayed` says whether the rounds before a snapshot were decided again and compared with the
+record. Before a whole one they always were. A delta may come from folding alone, which is cheaper;
+it is marked as replayed when its rounds have been decided again.
 """
 
 from __future__ import annotations
@@ -61,10 +65,17 @@ async def write_snapshot(
     number: int,
     sections: Mapping[str, bytes],
     names: Mapping[str, Sequence[int]] | None = None,
-) -> bytes:
-    """Store the state after round `number` and make it the stream's newest; returns its digest. The
-    same one twice is one. `names` makes it a delta, which the head does not hear of. LedgerError:
-    no such round, or another state was stored for it."""
+    *,
+    replayed: bool = True,
+) -> bytes | None:
+    """Store the state after round `number` and make it the stream's newest; returns its digest.
+
+    `names` makes it a delta, which does not change the head. `replayed`: whether the rounds before
+    it were decided again. Storing the same snapshot twice changes nothing. A round has one
+    snapshot: None is returned, and nothing stored, if it has one of the other kind, or a delta
+    whose writer began at another round and so holds other changes. LedgerError: there is no such
+    round, or another state was stored for it.
+    """
     whole, counted = names is None, names or {}
     # megabytes: others on this loop should not wait for them
     rows = await asyncio.to_thread(_packed, sections)
@@ -76,22 +87,23 @@ async def write_snapshot(
             raise LedgerError(f"{stream}: there is no round {number} to make a snapshot of")
         id_ = found[0]
         fresh = await raw.fetchrow(
-            "insert into snapshot (stream, round, digest, whole) values ($1, $2, $3, $4) "
-            "on conflict do nothing returning 1",
+            "insert into snapshot (stream, round, digest, whole, replayed) "
+            "values ($1, $2, $3, $4, $5) on conflict do nothing returning 1",
             id_,
             number,
             digest,
             whole,
+            replayed,
         )
         if fresh is None:
             stored = await raw.fetchrow(
                 "select digest, whole from snapshot where stream = $1 and round = $2", id_, number
             )
-            if stored is None or (stored[0] != digest and whole == stored[1]):
+            if stored is None or (whole and stored[1] and stored[0] != digest):
                 raise LedgerError(
                     f"{stream}: another snapshot of round {number} is stored: the two states differ"
                 )
-            return digest
+            return digest if (stored[0], stored[1]) == (digest, whole) else None
         await raw.copy_records_to_table(
             "snapshot_section",
             records=[(id_, number, *row, counted.get(row[0])) for row in rows],
@@ -200,15 +212,40 @@ async def newest_version(
     return None if row is None else _section(stream, *row)
 
 
-async def latest_delta(database: Database, stream: str) -> int:
-    """The round of the newest delta; 0: there is none."""
+async def latest_delta(database: Database, stream: str, *, replayed: bool = False) -> int:
+    """The round of the newest delta; 0: there is none. `replayed`: of those whose rounds were
+    decided again."""
     async with database.reading() as raw:
         row = await raw.fetchrow(
             "select max(n.round) from snapshot n join stream s on s.id = n.stream "
-            "where s.name = $1 and not n.whole",
+            "where s.name = $1 and not n.whole and (n.replayed or not $2)",
+            stream,
+            replayed,
+        )
+    return 0 if row is None or row[0] is None else int(row[0])
+
+
+async def replayed_to(database: Database, stream: str) -> int:
+    """The round of the newest snapshot, of either kind, whose rounds were decided again; 0: there
+    is none."""
+    async with database.reading() as raw:
+        row = await raw.fetchrow(
+            "select max(n.round) from snapshot n join stream s on s.id = n.stream "
+            "where s.name = $1 and n.replayed",
             stream,
         )
     return 0 if row is None or row[0] is None else int(row[0])
+
+
+async def mark_replayed(database: Database, stream: str, to_round: int) -> None:
+    """Note that the rounds up to `to_round` were decided again and compared."""
+    async with database.transaction() as transaction:
+        await transaction.raw.execute(
+            "update snapshot n set replayed = true from stream s where s.name = $1 "
+            "and n.stream = s.id and n.round <= $2 and not n.replayed",
+            stream,
+            to_round,
+        )
 
 
 def _packed(sections: Mapping[str, bytes]) -> list[tuple[str, bytes, int, bytes]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.errors import LedgerError, LedgerUnavailable
 
-VERSION = "0014"
+VERSION = "0015"
 """The newest migration: what a database must be at for this code to use it."""
 
 
