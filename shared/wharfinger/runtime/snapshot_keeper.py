@@ -10,8 +10,8 @@ decision.
 
 A stream that is never at rest gets snapshots too. Its rounds are folded, which costs an eighth of
 deciding them again, and deltas are stored as often as on a stream at rest. Only when a whole
-snapshot is overdue are they decided again as well. After each round the keeper sleeps long enough
-to take one twentieth of a core at most for either. Until the stage rests it keeps its states, where
+snapshot is overdue are they decided again as well. In between the keeper sleeps long enough to take
+about one twentieth of a core at most for either. Until the stage rests it keeps its states, where
 they are not large, and follows: to begin again costs more than to follow. Under a load that fills
 the stage whole snapshots fall further behind. That costs a longer recovery.
 
@@ -77,17 +77,15 @@ F = TypeVar("F", SnapshotFollower[Any], DeltaFollower[Any])
 
 
 @dataclass(slots=True)
-class _Following(Generic[F]):
+class _FollowedStreams(Generic[F]):
     """How far the streams are followed in one of the two ways. By stream: `reached`: the head after
     the newest snapshot. `folded`: the rows that were folded to begin. `bytes`: of the state.
-    `followers`: of streams that are followed until their stage rests. `worked_from`: when it began
-    to work on the present round, by the monotonic clock, in seconds."""
+    `followers`: of streams that are followed until their stage rests."""
 
     reached: dict[str, Head] = field(default_factory=dict)
     folded: dict[str, int] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
     followers: dict[str, F] = field(default_factory=dict)
-    worked_from: float = 0.0
 
     def forget(self, stream: str) -> None:
         self.reached.pop(stream, None)
@@ -131,8 +129,8 @@ class SnapshotKeeper(Generic[S]):
         self._owner = owner
         self._cadence = cadence
         self._rest_s = rest_s
-        self._replaying = _Following[SnapshotFollower[S]]()
-        self._folding = _Following[DeltaFollower[S]]()
+        self._replaying = _FollowedStreams[SnapshotFollower[S]]()
+        self._folding = _FollowedStreams[DeltaFollower[S]]()
         self._given_up: dict[str, str] = {}
         """Stream -> why."""
         self.divergences = 0
@@ -141,6 +139,10 @@ class SnapshotKeeper(Generic[S]):
         self._said_at = 0.0
         self._engine_known: set[str] = set()
         """Streams of which it is known whether another engine decided their last rounds."""
+        self._worked_from = 0.0
+        """When the last round was begun to be decided again, by the monotonic clock, in seconds."""
+        self._folded_s = 0.0
+        """Processor time of the present follower that was slept for."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -215,9 +217,9 @@ class SnapshotKeeper(Generic[S]):
             follower = SnapshotFollower(
                 self._ledger, self._of_profile, stream, cadence=self._cadence
             )
-        following.worked_from = time.monotonic()
+        self._worked_from = time.monotonic()
         made = await follower.catch_up(
-            self._owner.heads()[stream].round, lambda: self._may_go_on(stream, following)
+            self._owner.heads()[stream].round, lambda: self._may_go_on(stream)
         )
         self._engine_known.add(stream)
         if (found := follower.divergence) is not None:
@@ -254,22 +256,19 @@ class SnapshotKeeper(Generic[S]):
         follower = following.followers.pop(stream, None)
         if follower is None or not await follower.continues():
             follower = DeltaFollower(self._ledger, self._of_profile, stream, self._cadence)
-        following.worked_from = time.monotonic()
-        made = await follower.catch_up(head.round, lambda: self._may_fold(stream))
+        self._folded_s = follower.worked_s
+        made = await follower.catch_up(head.round, lambda: self._may_fold(stream, follower))
         self._kept(following, stream, follower)
         if made:
             await self._look(following, stream, made[-1])
             log.info("delta.made", stream=stream, round=made[-1], count=len(made))
 
-    async def _may_fold(self, stream: str) -> bool:
-        return await self._may_go_on(stream, self._folding) and not self._rested()
-
-    async def _look(self, following: _Following[F], stream: str, number: int) -> None:
+    async def _look(self, following: _FollowedStreams[F], stream: str, number: int) -> None:
         """Note that the newest snapshot is of round `number`; 0: there is none."""
         if number:
             following.reached[stream] = await self._ledger.head_at(stream, number)
 
-    def _kept(self, following: _Following[F], stream: str, follower: F) -> None:
+    def _kept(self, following: _FollowedStreams[F], stream: str, follower: F) -> None:
         """Note what following cost, and go on with the follower while its stage is busy."""
         following.folded[stream] = follower.folded
         following.bytes[stream] = follower.bytes
@@ -277,18 +276,28 @@ class SnapshotKeeper(Generic[S]):
         if not self._rested() and kept_bytes + follower.bytes <= KEPT_BYTES_MAX:
             following.followers[stream] = follower
 
-    async def _may_go_on(self, stream: str, following: _Following[F]) -> bool:
-        """Before each round. At rest at once; else after a sleep that keeps our share of the core
-        small."""
-        pause_s = (time.monotonic() - following.worked_from) * (1 / SHARE - 1)
-        until = time.monotonic() + pause_s
+    async def _may_go_on(self, stream: str) -> bool:
+        """Before each round that is decided again. At rest at once; else after a sleep that keeps
+        our share of the core small."""
+        await self._pause(time.monotonic() - self._worked_from)
+        self._worked_from = time.monotonic()
+        return stream in self._owner.heads()
+
+    async def _may_fold(self, stream: str, follower: DeltaFollower[S]) -> bool:
+        """Before some rows are folded, after a sleep as long as the rows before are worth. They are
+        counted by processor time: a busy machine makes a round take longer, and folding must not
+        fall behind there."""
+        worked_s, self._folded_s = follower.worked_s - self._folded_s, follower.worked_s
+        await self._pause(worked_s)
+        return stream in self._owner.heads() and not self._rested()
+
+    async def _pause(self, worked_s: float) -> None:
+        until = time.monotonic() + worked_s * (1 / SHARE - 1)
         while True:
             left_s = until - time.monotonic()
             if self._rested() or left_s <= 0:
-                break
+                return
             await asyncio.sleep(min(left_s, self._rest_s))
-        following.worked_from = time.monotonic()
-        return stream in self._owner.heads()
 
     def _rested(self) -> bool:
         return self._idle_s() >= self._rest_s

@@ -26,7 +26,8 @@ rounds. That is no fault: each delta then holds more than what changed since the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
@@ -43,6 +44,9 @@ from wharfinger.runtime.ledger.snapshots import StoredSnapshot
 _BATCH_ROWS = 500
 """Small, because a follower shares its loop with services whose heartbeats must not wait for a
 large batch."""
+
+_FOLDED_AT_ONCE = 100
+"""Rows: enough that the change of threads does not count, and few milliseconds."""
 
 BYTES_A_ROW = 256
 """A whole snapshot of so many bytes is worth one row less to fold. Dumping and packing take about
@@ -62,7 +66,7 @@ class SnapshotCadence:
     every_rounds: int = 0
 
 
-class _Follower(Generic[S]):
+class _SnapshotWriter(Generic[S]):
     """What both followers share. `of_profile`: returns the decider of a recorded profile; nothing
     else may use that decider meanwhile."""
 
@@ -144,27 +148,46 @@ class _Follower(Generic[S]):
         return written is not None
 
 
-class DeltaFollower(_Follower[S]):
+class DeltaFollower(_SnapshotWriter[S]):
     """Follows one stream by folding and stores deltas, as often as `cadence` says."""
+
+    worked_s = 0.0
+    """Processor time that folding has taken, in seconds."""
 
     async def catch_up(
         self, to_round: int, may_go_on: Callable[[], Awaitable[bool]] | None = None
     ) -> list[int]:
         """Fold what was committed since the last time, with a delta wherever one is due. Returns
-        their rounds. `may_go_on` is awaited before each round, and may take its time."""
+        their rounds. `may_go_on` is awaited before some hundred rows each, and may take its
+        time."""
         audit = self._audit = self._audit or await self._begin()
         written: list[int] = []
+        some: list[RecordedRound] = []
+        rows = 0
         async for recorded in self._ledger.recorded_rounds(
             self._stream, audit.head.round + 1, to_round, _BATCH_ROWS
         ):
-            if may_go_on is not None and not await may_go_on():
-                break
-            await asyncio.to_thread(audit.fold, recorded)
-            self._since_delta += _rows(recorded)
-            number = recorded.round.number
-            if self._delta_is_due(audit.decider) and await self._write_delta(audit, number, False):
-                written.append(number)
+            if not some and may_go_on is not None and not await may_go_on():
+                return written
+            some.append(recorded)
+            rows += _rows(recorded)
+            if rows >= min(_FOLDED_AT_ONCE, self._cadence.delta_rows - self._since_delta):
+                await self._fold_some(audit, some, rows, written)
+                some, rows = [], 0
+        await self._fold_some(audit, some, rows, written)
         return written
+
+    async def _fold_some(
+        self, audit: Audit[S], some: Sequence[RecordedRound], rows: int, written: list[int]
+    ) -> None:
+        """`rows` of the rounds `some`. A delta that is stored after them is added to `written`."""
+        if not some:
+            return
+        self.worked_s += await asyncio.to_thread(_folded, audit, some)
+        self._since_delta += rows
+        number = audit.head.round
+        if self._delta_is_due(audit.decider) and await self._write_delta(audit, number, False):
+            written.append(number)
 
     async def _begin(self) -> Audit[S]:
         """At the newest delta: what changed since is noted from there on. Where there is none, at
@@ -179,7 +202,7 @@ class DeltaFollower(_Follower[S]):
         return audit
 
 
-class SnapshotFollower(_Follower[S]):
+class SnapshotFollower(_SnapshotWriter[S]):
     """Follows one stream by deciding it again and stores its snapshots."""
 
     def __init__(
@@ -326,6 +349,14 @@ class SnapshotFollower(_Follower[S]):
         if isinstance(audit.decider, Incremental):
             audit.decider.note_changes(audit.state, everything=not newest and snapshot is not None)
         return audit
+
+
+def _folded(audit: Audit[S], rounds: Iterable[RecordedRound]) -> float:
+    """Folds them, and returns the processor time of this thread that it took."""
+    began = time.thread_time()
+    for recorded in rounds:
+        audit.fold(recorded)
+    return time.thread_time() - began
 
 
 def _rows(recorded: RecordedRound) -> int:
