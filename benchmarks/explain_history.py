@@ -210,6 +210,7 @@ class _Keeping:
         if whole or not isinstance(running.decider, Incremental):
             self._bytes[stream] = size
         if whole:
+            assert digest is not None, "a round gets one snapshot here"
             running.head = replace(running.head, snapshot=digest)
         self._snapshots[whole] += 1
         self._written[whole] += size
