@@ -176,6 +176,8 @@ class EmbeddedPostgres:
         if not gone:
             raise BackendError(f"embedded database: pid {self._identity.pid} does not end")
         self._identity = self._child = None
+        if (socket_dir := self._socket_dir()) != self._cluster:
+            shutil.rmtree(socket_dir, ignore_errors=True)
 
     def _initialise(self, account: _Account) -> None:
         """initdb beside the final place, then rename: a half-made directory is never taken for a
