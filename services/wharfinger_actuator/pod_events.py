@@ -1,4 +1,5 @@
-"""The Events of one cluster are sent beside its effects and never hold them up."""
+"""The Events of one cluster are sent beside its effects and never hold them up: one at a time, and
+at most so many a second that they take little of an API server that is busy with effects."""
 
 from __future__ import annotations
 
@@ -15,13 +16,14 @@ from wharfinger.stages.actuator.answers import ApiAnswer
 from wharfinger.stages.actuator.attempts import FORBIDDEN_S, SECOND_US
 from wharfinger.stages.actuator.effects import Effect
 from wharfinger.stages.actuator.pod_events import (
+    BURST,
     EventBudget,
     PodEvent,
     event_of,
     event_request,
     series_request,
 )
-from wharfinger_actuator.sending import BATCH, answered
+from wharfinger_actuator.sending import answered
 
 WAITING_MAX = 1_000
 """Events that wait to be sent. Later ones are left out."""
@@ -39,7 +41,7 @@ class PodEvents:
         self._cluster = cluster
         self._instance = instance
         self._clock = clock
-        self._waiting: asyncio.Queue[PodEvent] = asyncio.Queue(WAITING_MAX)
+        self._waiting: asyncio.Queue[tuple[PodEvent, Micros]] = asyncio.Queue(WAITING_MAX)
         self._budget = EventBudget()
         self._counts: OrderedDict[str, int] = OrderedDict()
         self._stopped_until: Micros = 0
@@ -51,30 +53,28 @@ class PodEvents:
         if event is None:
             return
         at = self._clock()
-        if self._waiting.full() or at < self._stopped_until or not self._budget.take(at):
+        if self._waiting.full() or at < self._stopped_until:
             self.dropped += 1
             return
-        self._waiting.put_nowait(event)
+        self._waiting.put_nowait((event, at))
 
     async def run(self, api: KubeApi) -> None:
         """Until cancelled."""
+        dropped = 0
         while True:
-            event: PodEvent | None = await self._waiting.get()
-            stopped, dropped = bool(await paused(api)), self.dropped
-            for _ in range(BATCH):
-                if event is None:
-                    break
-                if not stopped:
-                    await self._send(api, event)
-                event = None if self._waiting.empty() else self._waiting.get_nowait()
-            else:
-                if event is not None and not self._waiting.full():
-                    self._waiting.put_nowait(event)
+            events = [await self._waiting.get()]
+            while len(events) < BURST and not self._waiting.empty():
+                events.append(self._waiting.get_nowait())
+            if not await paused(api):
+                for event, at in events:
+                    await asyncio.sleep(self._budget.take(self._clock()) / SECOND_US)
+                    await self._send(api, event, at)
             if self.dropped > dropped:
                 log.info("events.dropped", cluster=self._cluster, count=self.dropped - dropped)
+                dropped = self.dropped
 
-    async def _send(self, api: KubeApi, event: PodEvent) -> None:
-        at = self._clock()
+    async def _send(self, api: KubeApi, event: PodEvent, at: Micros) -> None:
+        """`at`: when it was carried out."""
         answer = await answered(api, event_request(event, self._instance, at))
         count = 1
         if answer.code == 409:
@@ -84,7 +84,7 @@ class PodEvents:
         self._counts.move_to_end(event.name)
         if len(self._counts) > COUNTED_MAX:
             self._counts.popitem(last=False)
-        self._note(event, answer, at)
+        self._note(event, answer, self._clock())
 
     def _note(self, event: PodEvent, answer: ApiAnswer, at: Micros) -> None:
         if 200 <= answer.code < 300:

@@ -163,8 +163,8 @@ class Writer:
             self.why = self._why_not(lease, at)
             if due and not self.why:
                 # Another server may have taken the place of the one that was joined.
-                await self._same(api)
-                self.why = self.why or await paused(api)
+                self.why, stopped = await asyncio.gather(self._same(api), paused(api))
+                self.why = self.why or stopped
                 if not self.why:
                     await self._send_all(api, lease, due[:BATCH])
                     continue
@@ -192,12 +192,13 @@ class Writer:
             return f"not heard of for {fresh_s:g} s"
         return ""
 
-    async def _same(self, api: KubeApi) -> None:
-        """ReplacedError. A server that does not answer is found out by what asks it next."""
+    async def _same(self, api: KubeApi) -> str:
+        """Why it is not known to be the same server; "": it is. ReplacedError."""
         try:
             await self._identity.checked(api)
         except AWAY as error:
-            self.why = one_line(error)
+            return one_line(error)
+        return ""
 
     async def _send_all(self, api: KubeApi, lease: KubeLease, due: list[Effect]) -> None:
         """Never more than allowed under way. Ends early where the Lease runs out, or the server

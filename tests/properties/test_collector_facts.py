@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Sequence
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.hunting import examples
@@ -42,6 +43,8 @@ from wharfinger.stages.collector.state import (
     NOT_READ,
     PODS_US,
     SECOND_US,
+    SETTLED_US,
+    WAITING_US,
 )
 
 OSLO = Cluster("oslo", lease_s=40)
@@ -133,6 +136,14 @@ def listed(
     return facts
 
 
+def placed_here() -> ObservedCluster:
+    """A cluster whose waiting pods, all of them, are placed by us."""
+    facts = ObservedCluster(msgspec.structs.replace(OSLO, places="pods"))
+    facts.list_nodes([], 0)
+    facts.list_pods([], 0)
+    return facts
+
+
 UIDS = [f"u{i}" for i in range(6)]
 NODES = [f"n{i}" for i in range(4)]
 STEPS = st.lists(
@@ -214,6 +225,112 @@ def test_a_pod_that_is_bound_is_never_left_out(uids: list[str], later: int) -> N
     for sighted in facts.due(2 * SECOND_US + later):
         reader.fold(sighted)
         assert set(reader.uids()) == set(UIDS)
+
+
+CROWDED = [uid for i in range(200) if waiting_bucket(uid := f"a{i}") < 2][:6]
+"""Pods of one namespace in two buckets."""
+
+
+@settings(max_examples=examples(200))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["bind", "change", "send", "refused"]),
+            st.sampled_from(CROWDED),
+            st.sampled_from(NODES),
+            st.sampled_from([0, WAITING_US, PODS_US, SETTLED_US]),
+        ),
+        max_size=30,
+    ),
+    st.booleans(),
+)
+def test_at_no_time_is_a_bound_pod_left_out(
+    steps: list[tuple[str, str, str, int]], ours: bool
+) -> None:
+    """Pods of several buckets are bound to several nodes, while others that wait change, and facts
+    are sent, or not accepted, in between."""
+    facts, reader, at = placed_here() if ours else listed(), Reader(), 2 * SECOND_US
+    for uid in CROWDED:
+        facts.see_pod(unbound(uid), SECOND_US)
+    for sighted in facts.due(at):
+        reader.fold(sighted)
+    on: dict[str, str] = {}
+    for place, (what, uid, to, wait) in enumerate(steps):
+        match what:
+            case "bind":
+                on.setdefault(uid, to)
+                facts.see_pod(pod(uid, on[uid]), at)
+            case "change" if uid not in on:
+                facts.see_pod(unbound(uid, 100 + place), at)
+            case "send":
+                at += wait
+                for sighted in facts.due(at):
+                    reader.fold(sighted)
+                    assert set(reader.uids()) == set(CROWDED)
+            case "refused":
+                at += wait
+                facts.unsent(facts.due(at), at)
+            case _:
+                pass
+    for sighted in facts.due(at + SETTLED_US):
+        reader.fold(sighted)
+        assert set(reader.uids()) == set(CROWDED)
+    assert reader.on() == {uid: on.get(uid, "") for uid in CROWDED}
+
+
+def test_what_was_decided_here_waits_for_the_next_second_and_is_sent_together() -> None:
+    facts, begun = placed_here(), 5 * SECOND_US + 300_000
+    for uid in UIDS:
+        facts.see_pod(unbound(uid), SECOND_US)
+    facts.due(2 * SECOND_US)
+    facts.see_pod(pod("u0", "n0"), begun)
+    facts.see_pod(pod("u1", "n1"), begun + 300_000)
+    started = msgspec.structs.replace(pod("u0", "n0"), started_us=begun)
+    facts.see_pod(started, begun + 400_000)
+    assert facts.next_at() == 6 * SECOND_US
+    assert facts.due(6 * SECOND_US - 1) == []
+    sent = [s.fact.data for s in facts.due(6 * SECOND_US)]
+    assert [f.pods for f in sent if isinstance(f, PodsObserved)] == [(started,), (pod("u1", "n1"),)]
+    assert facts.next_at() is None, "both wait no more"
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_what_was_not_decided_here_does_not_wait_for_the_next_second(ours: bool) -> None:
+    """A pod that others have bound, or that is new on its node, uses more or less of it, or ends:
+    its room is not charged yet, or still is."""
+    facts, begun = placed_here() if ours else listed(), 5 * SECOND_US
+    facts.see_pod(unbound("u0"), SECOND_US)
+    facts.see_pod(pod("u1", "n1"), SECOND_US)
+    facts.due(2 * SECOND_US)
+    seen: list[Pod] = [
+        pod("u9", "n1"),
+        pod("u1", "n1", 500),
+        msgspec.structs.replace(pod("u1", "n1", 500), terminating=True),
+    ]
+    if not ours:
+        seen.append(pod("u0", "n0"))
+    for found in seen:
+        facts.see_pod(found, begun)
+        assert facts.next_at() == begun + PODS_US
+        facts.due(begun + PODS_US)
+    facts.lose_pod("u1", begun)
+    assert facts.next_at() == begun + PODS_US
+
+
+def test_a_new_pod_that_waits_brings_no_other_fact_forward() -> None:
+    """Only those of nodes that took pods of the same bucket."""
+    facts, begun = placed_here(), 5 * SECOND_US
+    for uid in UIDS:
+        facts.see_pod(unbound(uid), SECOND_US)
+    facts.due(2 * SECOND_US)
+    beside = next(uid for uid in UIDS if waiting_bucket(uid) != waiting_bucket("u0"))
+    facts.see_pod(pod("u0", "n0"), begun)
+    facts.see_pod(unbound(beside, 200), begun)
+    sent = [s.fact.data for s in facts.due(begun + WAITING_US)]
+    assert [type(data) for data in sent] == [WaitingPodsObserved]
+    facts.see_pod(unbound("u0-twin"), begun)
+    facts.see_pod(pod("u0-twin", "n1"), begun)
+    assert facts.next_at() == begun + WAITING_US, "as long as a new pod waits"
 
 
 @settings(max_examples=examples(60))

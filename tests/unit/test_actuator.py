@@ -58,7 +58,7 @@ from wharfinger.stages.actuator.plan import (
     open_effects,
     reopened_by_hand,
 )
-from wharfinger.stages.actuator.pod_events import BURST, NOTE_MAX, PER_SECOND, EventBudget, event_of
+from wharfinger.stages.actuator.pod_events import BURST, EVERY_US, NOTE_MAX, EventBudget, event_of
 from wharfinger.stages.actuator.requests import (
     ApiRequest,
     NodeNow,
@@ -345,9 +345,10 @@ def test_an_event_says_the_same_under_the_same_name() -> None:
 
 def test_events_are_limited_and_come_again_with_time() -> None:
     budget = EventBudget()
-    assert sum(budget.take(SECOND_US) for _ in range(BURST + 50)) == BURST
-    assert sum(budget.take(2 * SECOND_US) for _ in range(BURST)) == PER_SECOND
-    assert sum(budget.take(MINUTE_US) for _ in range(2 * BURST)) == BURST
+    waits = [budget.take(SECOND_US) for _ in range(BURST + 3)]
+    assert waits == [0] * BURST + [EVERY_US, 2 * EVERY_US, 3 * EVERY_US]
+    assert budget.take(SECOND_US + 3 * EVERY_US) == EVERY_US, "those before it were sent meanwhile"
+    assert [budget.take(MINUTE_US) for _ in range(2 * BURST)].count(0) == BURST
 
 
 def test_an_object_that_always_changes_is_refused() -> None:

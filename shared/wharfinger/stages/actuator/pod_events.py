@@ -3,7 +3,7 @@ was bound, and one for a pod that fits nowhere, with the sentence of explain.
 
 The name of an Event is derived from what it says, so the same is never said twice: the server
 answers that it exists, and its series is counted on. Events are for people. Nothing depends on
-them, so there is a limit of how many are sent, and those above it are left out.
+them, so there is a limit of how many are sent a second, and those above it wait.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ INSTANCE_MAX = 128
 NAME_OF_POD_MAX = 230
 """Characters of the pod's name in that of the Event, which has at most 253."""
 
-BURST, PER_SECOND = 200, 20
-"""Events that are sent at once, and in the long run."""
+BURST, PER_SECOND = 20, 20
+"""Events that are sent at once, and in the long run. Each one costs an API server as much as a
+binding: while many pods are bound, bindings come first."""
+EVERY_US: Micros = 1_000_000 // PER_SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +105,19 @@ def micro_time(at: Micros) -> str:
 
 @dataclass(slots=True)
 class EventBudget:
-    """A token bucket: `BURST` Events at once, `PER_SECOND` in the long run."""
+    """A token bucket: `BURST` Events at once, `PER_SECOND` in the long run. `saved`: the time that
+    was not used, of which each Event uses `EVERY_US`; below 0: what is still to come."""
 
-    left: float = BURST
+    saved: Micros = BURST * EVERY_US
     at: Micros = 0
 
-    def take(self, at: Micros) -> bool:
-        """Whether one more may be sent now."""
+    def take(self, at: Micros) -> Micros:
+        """Counts one more Event, and returns how long it has to wait, in microseconds."""
         if self.at:
-            gained = max(0, at - self.at) * PER_SECOND / 1_000_000
-            self.left = min(BURST, self.left + gained)
+            self.saved = min(BURST * EVERY_US, self.saved + max(0, at - self.at))
         self.at = max(self.at, at)
-        if self.left < 1:
-            return False
-        self.left -= 1
-        return True
+        self.saved -= EVERY_US
+        return max(0, -self.saved)
 
 
 def _path(pod: EffectObject) -> str:

@@ -18,7 +18,10 @@ finishes, the fact without it is sent before the fact that has it as finished.
 
 Pods without a node are in facts of their own, by namespace and bucket. When such a pod is bound,
 the fact of its node is sent first: between the two messages the pod is counted twice, but never
-missing.
+missing. No other fact is sent before its time for that.
+
+What was decided here can wait longer than what was not: a pod that our scheduler has bound is
+charged to its node since the decision.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from wharfinger.domain.cluster import FACTS_FRESH, MAY_READ, Cluster, Places, ki
 from wharfinger.domain.cluster_objects import ClusterObject
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.quota import Quota
+from wharfinger.domain.scheduler import DEFAULT_SCHEDULER
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.time import Micros
 from wharfinger.domain.value import canonical, stable_hash
@@ -57,6 +61,11 @@ SECOND_US = 1_000_000
 AT_ONCE_US = 0
 WAITING_US = 50_000
 PODS_US = 250_000
+SETTLED_US = SECOND_US
+"""Of a pod that waited for our scheduler and is on a node now, and of one that changed without
+using more or less of its node, as when it starts. Such facts are due at the next whole second, all
+of them together: while many pods are bound, each fact holds several, and each acceptance many
+facts."""
 NODES_US = SECOND_US
 OBJECTS_US = 5 * SECOND_US
 FINISHED_US = 30 * SECOND_US
@@ -129,6 +138,8 @@ class ObservedCluster:
         self._pods: dict[str, Pod | WaitingPod] = {}
         self._on: dict[str, dict[str, Pod]] = {}
         self._waiting_in: dict[Key, dict[str, WaitingPod]] = {}
+        self._bound_to: dict[Key, set[str]] = {}
+        """Key of waiting pods -> nodes that took pods of it since its fact was sent last."""
         self._finished: dict[str, Pod] = {}
         self._finished_on: dict[str, dict[str, Pod]] = {}
         self._objects: dict[Key, dict[str, ClusterObject | Quota]] = {}
@@ -335,8 +346,11 @@ class ObservedCluster:
         before = self._pods.get(pod.uid)
         if before == pod:
             return
+        due = self._due_at(before, pod, at)
         if before is not None and _key_of_pod(before) != _key_of_pod(pod):
-            self._leave(before, at)
+            self._leave(before, due)
+            if isinstance(before, WaitingPod) and isinstance(pod, Pod):
+                self._bound_to.setdefault(_key_of_pod(before), set()).add(pod.node)
         if pod.uid in self._finished:
             self.lose_pod(pod.uid, at)
         self._pods[pod.uid] = pod
@@ -345,7 +359,22 @@ class ObservedCluster:
             self._on.setdefault(pod.node, {})[pod.uid] = pod
         else:
             self._waiting_in.setdefault(key, {})[pod.uid] = pod
-        self._due.mark(key, at + _wait_us(key))
+        self._due.mark(key, due)
+
+    def _due_at(self, before: Pod | WaitingPod | None, pod: Pod | WaitingPod, at: Micros) -> Micros:
+        """Returns when the facts about a pod are due that has changed `at`."""
+        if isinstance(pod, WaitingPod):
+            return at + WAITING_US
+        if isinstance(before, WaitingPod):
+            settled = self._placed_here(before)
+        else:
+            settled = before is not None and _room(before) == _room(pod)
+        return at - at % SETTLED_US + SETTLED_US if settled else at + PODS_US
+
+    def _placed_here(self, pod: WaitingPod) -> bool:
+        ours, asked = self._cluster.scheduler, pod.requirements.traits.scheduler
+        named = (asked or DEFAULT_SCHEDULER) == (ours or DEFAULT_SCHEDULER)
+        return named and self._cluster.places == "pods"
 
     def see_finished(self, pod: Pod, at: Micros) -> None:
         """Records a pod that has finished. It uses nothing of its node any more."""
@@ -359,7 +388,7 @@ class ObservedCluster:
     def lose_pod(self, uid: str, at: Micros) -> None:
         """Removes a pod that was deleted."""
         if (pod := self._pods.pop(uid, None)) is not None:
-            self._leave(pod, at)
+            self._leave(pod, at + (PODS_US if isinstance(pod, Pod) else WAITING_US))
         if (pod := self._finished.pop(uid, None)) is not None:
             self._finished_on[pod.node].pop(uid, None)
             self._due.mark(("finished", pod.node), at + FINISHED_US)
@@ -419,21 +448,21 @@ class ObservedCluster:
         bytes sent last, in the order in which the caller must send them. Returns an empty list
         until both nodes and pods have been listed.
 
-        If a fact with pods without a node is returned, all changed pod facts of nodes are returned
-        before it. So a pod that was just bound to a node may be counted twice for a moment, but is
-        never missing. Each returned fact is recorded as sent. If a fact was
+        Before a fact with pods without a node the changed facts of all nodes are returned that have
+        taken pods of it. So a pod that was just bound to a node may be counted twice for a moment,
+        but is never missing. Each returned fact is recorded as sent. If a fact was
         not accepted, the caller passes it to `unsent`.
         """
         if not self.complete:
             return []
         ready = [key for key, due_at in self._due.at.items() if due_at <= at]
-        # A pod that finished is off its node first.
-        left = [("pods", key[1]) for key in ready if key[0] == "finished"]
-        ready += [key for key in left if key in self._due.at and key not in ready]
-        # A pod that was bound is on its node first: waiting pods are sent after those on nodes, and
-        # never without them.
-        if any(key[0] == "waiting" for key in ready):
-            ready += [k for k in self._due.at if k[0] == "pods" and k not in ready]
+        first: set[Key] = set()
+        for key in ready:
+            if key[0] == "finished":  # a pod that finished is off its node first
+                first.add(("pods", key[1]))
+            elif key[0] == "waiting":  # a pod that was bound is on its node first
+                first.update(("pods", node) for node in self._bound_to.pop(key, ()))
+        ready += sorted((first & self._due.at.keys()).difference(ready))
         if any(key[0] == "images" for key in ready):
             self._images_from = at + IMAGES_US
         for key in ready:
@@ -531,13 +560,13 @@ class ObservedCluster:
             found += [ImageOnNodes(image, s, tuple(on)) for s, on in sorted(by_size.items())]
         return tuple(found)
 
-    def _leave(self, pod: Pod | WaitingPod, at: Micros) -> None:
+    def _leave(self, pod: Pod | WaitingPod, due: Micros) -> None:
         key = _key_of_pod(pod)
         if isinstance(pod, Pod):
             self._on[pod.node].pop(pod.uid, None)
         else:
             self._waiting_in[key].pop(pod.uid, None)
-        self._due.mark(key, at + _wait_us(key))
+        self._due.mark(key, due)
 
     def _bucket(self, node: str) -> int:
         return stable_hash(node) % self._buckets
@@ -602,8 +631,9 @@ def _key_of_pod(pod: Pod | WaitingPod) -> Key:
     return "waiting", pod.requirements.traits.home, str(waiting_bucket(pod.uid))
 
 
-def _wait_us(key: Key) -> Micros:
-    return WAITING_US if key[0] == "waiting" else PODS_US
+def _room(pod: Pod) -> tuple[object, ...]:
+    """Returns what decides how much of its node a pod uses, and for how long."""
+    return pod.node, pod.requirements, pod.priority, pod.devices, pod.terminating
 
 
 def _drawer(kind: str, found: ClusterObject | Quota) -> Key:
