@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 from hypothesis import given, settings
@@ -195,6 +196,25 @@ def test_every_assignment_is_placed_or_given_back_and_nothing_stays_open(
             assert after.get(binding, 0) + refused == wanted[binding]
         assert not plane.state.book.unsettled
         assert plane.feed() == []
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(histories())
+def test_what_is_derived_from_placements_agrees_with_them(
+    history: tuple[str, list[list[Value]]],
+) -> None:
+    plane = Harness(history[0])
+    for inputs in history[1]:
+        plane.feed(*inputs)
+        book = plane.state.book
+        placed = Counter(held.priority for held in book.held.values() if held.placed)
+        assert book.placed_priorities == dict(placed)
+        table = book.table
+        for row in table.rows.values():
+            assert table.free[:, row.slot].tolist() == row.free
+            assert table.scored[:, row.slot].tolist() == row.scored
+            left = table.device_free[row.slot].tolist()
+            assert left == row.device_free + [-1] * (len(left) - len(row.device_free))
 
 
 @settings(max_examples=examples(120), deadline=None)

@@ -177,7 +177,8 @@ class HeldBinding(msgspec.Struct):
     `assignment`: id of the latest fleet decision about it; refusals refer to it. `replace`: the
     placed replicas have other requirements or belong to another incarnation of the binding (uid),
     and have to be released. `arrival`: sequence number of the latest assignment. `counted_unbound`:
-    its part of `Occupancy.unbound`.
+    its part of `Occupancy.unbound`. `counted_priority`: the priority under which it counts in
+    `Occupancy.placed_priorities`; None: nothing of it is placed.
     """
 
     cls: PodClass
@@ -189,6 +190,7 @@ class HeldBinding(msgspec.Struct):
     replace: bool = False
     placed: dict[int, Replica] = {}
     counted_unbound: int = 0
+    counted_priority: int | None = None
 
     @property
     def settled(self) -> bool:
@@ -208,7 +210,8 @@ class Occupancy:
     only of pods whose workload is known. `without_pod`: number of placed replicas that name no pod.
     `waiting`: the pods without a node. `lost`: nodes that hold replicas but do not exist (any
     more). `unsettled`: bindings whose placed replicas differ from the desired ones. `unbound`:
-    class key -> assigned replicas that neither are placed nor have an observed pod. `ties`: see
+    class key -> assigned replicas that neither are placed nor have an observed pod.
+    `placed_priorities`: priority -> number of bindings of it that have placed replicas. `ties`: see
     `NodeTable`.
     """
 
@@ -240,6 +243,7 @@ class Occupancy:
         self.lost: set[str] = set()
         self.unsettled: dict[str, None] = {}
         self.unbound: dict[str, int] = {}
+        self.placed_priorities: dict[int, int] = {}
         self.arrivals = 0
         self._unbound_classes: dict[str, PodClass] = {}
         self._classes: dict[tuple[str, bool], PodClass] = {}
@@ -884,6 +888,9 @@ class Occupancy:
             bound += sum(1 for key in seen if key not in placed)
         if held.counted_unbound:
             self._uncount(held)
+        priority = held.priority if placed else None
+        if priority != held.counted_priority:
+            self._count_priority(held, priority)
         if desired > bound:
             held.counted_unbound = desired - bound
             key = held.cls.key
@@ -906,6 +913,16 @@ class Occupancy:
                 self.unbound[held.cls.key] = left
             else:
                 del self.unbound[held.cls.key], self._unbound_classes[held.cls.key]
+
+    def _count_priority(self, held: HeldBinding, priority: int | None) -> None:
+        counts, before = self.placed_priorities, held.counted_priority
+        if before is not None:
+            counts[before] -= 1
+            if not counts[before]:
+                del counts[before]
+        if priority is not None:
+            counts[priority] = counts.get(priority, 0) + 1
+        held.counted_priority = priority
 
     # --- one node's row, from the book
 

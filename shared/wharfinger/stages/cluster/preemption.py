@@ -73,11 +73,9 @@ def may_preempt(state: ClusterStageState, binding: str) -> bool:
     """Returns whether the binding's pods may preempt and any placed binding has a lower
     priority."""
     held = state.book.held[binding]
-    return not held.cls.requirements.traits.never_preempts and _anybody_below(state, held.priority)
-
-
-def _anybody_below(state: ClusterStageState, priority: int) -> bool:
-    return any(held.placed and held.priority < priority for held in state.book.held.values())
+    return not held.cls.requirements.traits.never_preempts and any(
+        priority < held.priority for priority in state.book.placed_priorities
+    )
 
 
 def candidates(state: ClusterStageState, binding: str) -> list[preemption.PreemptionCandidate]:
