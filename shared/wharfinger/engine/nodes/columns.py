@@ -574,6 +574,7 @@ class NodeTable:
         row.used = list(devices)
         row.device_free = [max(0, DEVICE_MILLI - u) for u in row.used]
         self.device_free[slot] = -1
+        self.device_free[slot, : len(row.device_free)] = row.device_free
         self._follow_devices(row)
         self.usage.append(slot)
 
@@ -617,31 +618,36 @@ class NodeTable:
             row.classes[cls] = count
         else:
             del row.classes[cls]
-        self._tell(cls, slot, times)
-        self._take(row, cls, times)
-        free, columns = row.free, self.free
-        for code, _ in cls.amounts:
-            columns[code, slot] = max(free[code], -_CLIP)
-        self.scored[0, slot], self.scored[1, slot] = (
-            min(row.scored[0], _CLIP),
-            min(row.scored[1], _CLIP),
-        )
-        for kind, _ in cls.wholes:
+        for tally, met in self.tallies.moved_by(cls):
+            tally.by_slot[slot] += met * times
+        # as `_take`, with the columns in the same pass: this runs several times for every decision
+        free, columns, scored = row.free, self.free, row.scored
+        for code, amount in cls.amounts:
+            free[code] = left = free[code] - times * amount
+            columns[code, slot] = left if left > -_CLIP else -_CLIP
+        cpu, memory = cls.scored
+        scored[0] = cpu = scored[0] + times * cpu
+        scored[1] = memory = scored[1] + times * memory
+        self.scored[0, slot] = cpu if cpu < _CLIP else _CLIP
+        self.scored[1, slot] = memory if memory < _CLIP else _CLIP
+        for kind, wholes in cls.wholes:
+            row.whole_left[kind] = row.whole_left.get(kind, 0) - times * wholes
             self.whole_left[kind][slot] = row.whole_left[kind]
         if taken:
-            used = row.used
+            used, device_free, column = row.used, row.device_free, self.device_free
             for index, milli in taken:
                 if 0 <= index < len(used):
-                    held = used[index] + milli
-                    used[index] = held
-                    row.device_free[index] = 0 if held >= DEVICE_MILLI else DEVICE_MILLI - held
+                    used[index] = held = used[index] + milli
+                    left = 0 if held >= DEVICE_MILLI else DEVICE_MILLI - held
+                    device_free[index] = column[slot, index] = left
             self._follow_devices(row)
         self.usage.append(slot)
 
     def _follow_devices(self, row: NodeRow) -> None:
+        """Computes again what is summarised of the free devices of a node: their sum by kind, and
+        the views."""
         slot, free, sole = row.slot, row.device_free, row.sole_group
         if sole >= 0:
-            self.device_free[slot, : len(free)] = free
             kind = self.groups[sole][0]
             total = sum(free)
             row.kind_free = {kind: total}
@@ -651,7 +657,6 @@ class NodeTable:
                 view.top[slot] = top
                 view.whole[slot] = whole
             return
-        self.device_free[slot, : len(free)] = free
         row.kind_free = dict.fromkeys(row.kind_allocatable, 0)
         for group, left in zip(row.groups, free, strict=True):
             row.kind_free[self.groups[group][0]] += left

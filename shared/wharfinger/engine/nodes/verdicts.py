@@ -13,8 +13,9 @@ The rules define their verdicts (`wharfinger.rules.nodes`); this module only num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import get_args
 
 from wharfinger.domain.reasons import NodeReason
@@ -32,6 +33,7 @@ LAST = 60
 """A rank after the filters of any profile."""
 
 REASONS: tuple[NodeReason, ...] = get_args(NodeReason)
+_PLACE_OF = {reason: place for place, reason in enumerate(REASONS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +107,15 @@ class VerdictCodes:
         """Returns the encoded verdict with this rank."""
         return rank * DETAIL + self._details[verdict]
 
-    def counted(self, details: Iterable[int]) -> dict[NodeReason, int]:
+    def counted(self, details: Sequence[int]) -> dict[NodeReason, int]:
         """Returns reason -> number of nodes, in the order of `NodeReason`. `details`: number of
         nodes by verdict number."""
         found: dict[NodeReason, int] = {}
-        for verdict, count in zip(self.by_detail, details, strict=False):
-            if verdict is not None and count:
+        # most counts are 0: `compress` passes over them
+        for verdict, count in compress(zip(self.by_detail, details, strict=False), details):
+            if verdict is not None:
                 found[verdict.reason] = found.get(verdict.reason, 0) + count
-        return {reason: found[reason] for reason in REASONS if reason in found}
+        return {reason: found[reason] for reason in sorted(found, key=_PLACE_OF.__getitem__)}
 
 
 def answered(refused: RefusedNodes) -> dict[str, int]:
