@@ -188,11 +188,14 @@ class _Sample(asyncio.Protocol):
 class _Deaf(asyncio.Protocol):
     def __init__(self, request: bytes) -> None:
         self._request = request
+        self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         connected = cast(asyncio.Transport, transport)
         connected.pause_reading()
         connected.write(self._request)
+        # The loop keeps no transport that waits for nothing: it would be collected, and closed.
+        self._transport = connected
 
 
 class _Clients:
@@ -203,6 +206,7 @@ class _Clients:
         self._shared = _Shared()
         self._counting: list[_Counting] = []
         self._samples: list[_Sample] = []
+        self._deaf: list[_Deaf] = []
         self._began = time.perf_counter()
 
     async def run(self, pipe: Connection) -> None:
@@ -230,10 +234,10 @@ class _Clients:
 
         self._counting = [_Counting(of(n), self._shared) for n in range(wanted.counting)]
         self._samples = [_Sample(of(n), self._shared) for n in range(wanted.samples)]
-        deaf = [_Deaf(of(n)) for n in range(wanted.deaf)]
+        self._deaf = [_Deaf(of(n)) for n in range(wanted.deaf)]
         self._began = time.perf_counter()
         await self._open([*self._counting, *self._samples], None)
-        await self._open(deaf, DEAF_BUFFER)
+        await self._open(self._deaf, DEAF_BUFFER)
 
     async def _open(self, clients: Sequence[asyncio.BaseProtocol], buffer: int | None) -> None:
         for start in range(0, len(clients), AT_ONCE):

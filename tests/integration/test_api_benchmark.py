@@ -4,6 +4,12 @@ connections."""
 from __future__ import annotations
 
 import asyncio
+import gc
+import select
+import socket
+import threading
+from contextlib import ExitStack
+from multiprocessing import Pipe
 
 from benchmarks.api_requests import Answers, Kind, Requests, client
 from benchmarks.api_subscribers import Report, Subscriptions, subscribe
@@ -51,3 +57,25 @@ def test_every_request_that_was_due_has_an_answer() -> None:
         "more": ({200: 10}, 50_000),
     }
     assert all(one.failed == 0 for one in found.values())
+
+
+def test_subscribers_that_never_read_stay_connected() -> None:
+    """Nothing but the subscriber holds a connection that waits for nothing."""
+    deaf = 5
+    mine, theirs = Pipe()
+    with socket.create_server(("127.0.0.1", 0)) as listening, ExitStack() as accepted:
+        wanted = Subscriptions(listening.getsockname()[1], "/", ("none",), deaf=deaf)
+        thread = threading.Thread(target=subscribe, args=(theirs, wanted))
+        thread.start()
+        served = [accepted.enter_context(listening.accept()[0]) for _ in range(deaf)]
+        requests = [one.recv(65_536) for one in served]
+        mine.send(False)
+        mine.recv()  # the loop has turned since it sent the requests
+        gc.collect()
+        mine.send(False)
+        mine.recv()
+        ended, _, _ = select.select(served, [], [], 0)
+        mine.close()
+        thread.join()
+    assert all(request.startswith(b"GET / HTTP/1.1\r\n") for request in requests)
+    assert not ended
