@@ -1,27 +1,24 @@
 """Client certificates: who is meant by one that was proven to us, or to a proxy that we trust.
 
-uvicorn gives an application nothing of the TLS connection. `ClientCertificates` is its protocol,
-which puts the certificate that the connection has proven into the scope of each request. A proxy
-that ends TLS itself passes it on in `Client-Cert` (RFC 9440); that header counts from the addresses
-that the settings list, and from no other.
+`connections.Connection` puts the certificate that a connection has proven into the scope of each
+request. A proxy that ends TLS itself passes it on in `Client-Cert` (RFC 9440); that header counts
+from the addresses that the settings list, and from no other.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from asyncio import BaseTransport, Transport
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import Any, cast
+from typing import Any
 from urllib.parse import unquote
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
-from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import Scope
 
 from wharfinger_api.grants import ProvenIdentity, identity
 
@@ -30,25 +27,6 @@ HEADER = b"client-cert"
 HEADER_MAX = 32_768
 
 Network = IPv4Network | IPv6Network
-
-
-class ClientCertificates(H11Protocol):
-    def connection_made(self, transport: BaseTransport) -> None:
-        super().connection_made(cast(Transport, transport))
-        tls = transport.get_extra_info("ssl_object")
-        certificate = tls.getpeercert(binary_form=True) if tls is not None else None
-        if certificate:
-            self.app = _with(self.app, certificate)
-
-
-def _with(app: Any, certificate: bytes) -> Any:
-    inner: ASGIApp = app
-
-    async def identified(scope: Scope, receive: Receive, send: Send) -> None:
-        scope[SCOPE_KEY] = certificate
-        await inner(scope, receive, send)
-
-    return identified
 
 
 def certificate_in(scope: Scope, proxies: Sequence[Network]) -> bytes | None:

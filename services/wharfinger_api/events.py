@@ -2,8 +2,8 @@
 
 A reader goes on from a position and has no queue here. While it keeps up it is served from a ring
 of encoded frames that all readers of the same filter share; one that falls behind reads pages of
-the ledger by position until it has caught up. A reader that takes nothing for `SLOW_S` is closed,
-and resumes with its last id.
+the ledger by position until it has caught up. A reader that takes nothing for `connections.SLOW_S`
+is cut, and resumes with its last id.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from wharfinger.runtime.ledger import LedgerError, WentBack, feed
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.feed import FeedEntry, FeedFilter, FeedHead
 from wharfinger.runtime.ledger.incarnations import of_stream, went_back
+from wharfinger_api.connections import ended_as_slow
 from wharfinger_api.feed_frames import PAGE, Frame, SharedPages, frame_of
 from wharfinger_api.figures import SSE_CLIENTS, SSE_CLOSED, SSE_DELIVERED
 
@@ -42,7 +43,6 @@ BOOKMARK_S = 10.0
 HIDDEN_MAX = 1000
 """Positions that a filter may hide before the reader's cursor is moved by a bookmark."""
 
-SLOW_S = 30.0
 LIFE_S = 3600.0
 LIFE_JITTER = 0.2
 RETRY_MS = 2000
@@ -51,6 +51,12 @@ CHECK_S = 4.0
 """So often it is looked whether the reader's credential still holds."""
 
 RING = 20_000
+PART = 100
+"""Frames of one part, at most: it is written whole, and kept for a reader that does not take it."""
+
+PARTS_KEPT = 16
+"""Joined parts of a filter. Readers come by them in turn."""
+
 FILTERS_MAX = 200
 AGAIN_S = 0.5
 GATHER_S_A_READER = 0.0001
@@ -74,7 +80,9 @@ class Channel:
         self.readers = 0
         """Who are waiting for more."""
         self._frames: list[Frame] = []
-        self._joined: tuple[tuple[int, int, bool], bytes] = ((0, 0, False), b"")
+        self._dropped = 0
+        """Frames before those, which are gone."""
+        self._joined: OrderedDict[tuple[int, int, bool], bytes] = OrderedDict()
         self._news = asyncio.Event()
 
     def add(self, frames: Sequence[Frame], through: int) -> None:
@@ -84,23 +92,32 @@ class Channel:
         if surplus > PAGE:  # each time costs as much as there are frames
             self.start = self._frames[surplus - 1].position
             del self._frames[:surplus]
+            self._dropped += surplus
         self._news.set()
         self._news = asyncio.Event()
 
-    def beyond(self, position: int) -> list[Frame]:
-        """`position` is at least `start`."""
+    def beyond(self, position: int, limit: int = PART) -> tuple[list[Frame], int]:
+        """The next frames, at most `limit`, and through which position there are no others.
+        `position` is at least `start`. Parts end at the same frames for all readers, so that one
+        that has fallen behind gets the parts of the others again."""
         self.used_at = time.monotonic()
         if position >= self.through:
-            return []
-        return self._frames[bisect_right(self._frames, position, key=_position) :]
+            return [], position
+        begin = bisect_right(self._frames, position, key=_position)
+        end = begin + limit - (self._dropped + begin) % limit
+        if end >= len(self._frames):
+            return self._frames[begin:], self.through
+        return self._frames[begin:end], self._frames[end - 1].position
 
     def joined(self, frames: Sequence[Frame], lines: bool) -> bytes:
-        """These frames, as they are sent. Readers that keep up ask for the same ones, one after
-        another."""
+        """These frames, as they are sent."""
         key = (frames[0].position, frames[-1].position, lines)
-        if self._joined[0] != key:
-            self._joined = key, joined(frames, lines)
-        return self._joined[1]
+        known = self._joined.get(key)
+        if known is None:
+            known = self._joined[key] = joined(frames, lines)
+            if len(self._joined) > PARTS_KEPT:
+                self._joined.popitem(last=False)
+        return known
 
     async def wait(self, seconds: float) -> None:
         """Until there is more, or so long."""
@@ -289,7 +306,10 @@ class StreamedAnswer(Response):
         try:
             await asyncio.wait({gone, sending}, return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
-                why = sending.result()
+                sending.result()  # raises what it ended with
+                why = "ended"
+            elif ended_as_slow(scope):
+                why = "slow"
         finally:
             SSE_CLIENTS.dec()
             SSE_CLOSED.labels(why).inc()
@@ -297,23 +317,12 @@ class StreamedAnswer(Response):
                 task.cancel()
             await asyncio.gather(gone, sending, return_exceptions=True)
 
-    async def _send(self, send: Send) -> str:
-        """Why it ended."""
-        try:
-            async with asyncio.timeout(SLOW_S):
-                await send(
-                    {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-                )
-            why = "ended"
-            async with contextlib.aclosing(self._parts) as parts:
-                async for part in parts:
-                    async with asyncio.timeout(SLOW_S):
-                        await send({"type": "http.response.body", "body": part, "more_body": True})
-            async with asyncio.timeout(SLOW_S):
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-            return why
-        except TimeoutError:
-            return "slow"
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async with contextlib.aclosing(self._parts) as parts:
+            async for part in parts:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def event_stream(
@@ -356,7 +365,7 @@ class _FeedParts:
                 return
             followed = position >= channel.start and left is None
             if position >= channel.start:
-                frames, through = channel.beyond(position), max(position, channel.through)
+                frames, through = channel.beyond(position)
             else:
                 try:
                     frames, through = await self._hub.page(position, PAGE, self._wanted)

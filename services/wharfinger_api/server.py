@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import ssl
 import sys
 from collections.abc import Iterator
@@ -39,7 +38,7 @@ from wharfinger.runtime.process_status import RUN_DIR
 from wharfinger.runtime.settings import Settings, SettingsError, load_settings
 from wharfinger_api.access import Role
 from wharfinger_api.app import Api, create
-from wharfinger_api.certificates import ClientCertificates
+from wharfinger_api.connections import Connection, listening_socket
 from wharfinger_api.events import Hub
 from wharfinger_api.grants import Grants, GrantsError
 from wharfinger_api.identities import Identities, Providers
@@ -126,7 +125,7 @@ async def _serve(settings: Settings, past: PastDatabase) -> int:
     )
     app = create(made)
     tls = _tls(settings)
-    listening = _listening(settings.http_host, settings.http_port)
+    listening = listening_socket(settings.http_host, settings.http_port)
     port = int(listening.getsockname()[1])
     run_dir = settings.data_dir / RUN_DIR
     await _leave_login(settings, past, run_dir)
@@ -177,7 +176,7 @@ class ApiServer(uvicorn.Server):
 def configured(app: Any, tls: ssl.SSLContext | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=ClientCertificates,
+        http=Connection,
         ssl_context_factory=None if tls is None else lambda *_: tls,
         # else who connects from this machine could pretend to be at another address
         proxy_headers=False,
@@ -253,16 +252,6 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
         # who has no certificate may bring a token
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """OSError: the port is taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.bind((host, port))
-    listening.set_inheritable(False)
-    return listening
 
 
 async def _leave_login(settings: Settings, past: PastDatabase, run_dir: Path) -> None:

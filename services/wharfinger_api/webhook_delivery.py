@@ -252,9 +252,7 @@ class WebhookDelivery:
         channel = await self.hub.channel(of.filter)
         after = of.position
         if after >= channel.start:
-            frames, through = channel.beyond(after)[:PAGE], channel.through
-            if len(frames) == PAGE:
-                through = frames[-1].position
+            frames, through = channel.beyond(after, PAGE)
         else:
             try:
                 frames, through = await self.hub.page(after, PAGE, of.filter)
