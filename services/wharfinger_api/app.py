@@ -64,6 +64,7 @@ from wharfinger_api.changing import changed, kept_up, once, posted, waited
 from wharfinger_api.events import BATCH, LINES, SSE, Hub, StreamedAnswer, Valid, batch, event_stream
 from wharfinger_api.figures import REQUEST_SECONDS, REQUESTS
 from wharfinger_api.identities import Identities, principal_of
+from wharfinger_api.known_requests import known_requests
 from wharfinger_api.limits import RequestLimits
 from wharfinger_api.models import (
     AccessPage,
@@ -371,13 +372,14 @@ class Page:
 
 def create(api: Api) -> FastAPI:
     """ValueError: a route has no rule."""
+    authorised = _authorised(api)
     app = FastAPI(
         title="Wharfinger",
         version=VERSION,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        dependencies=[Depends(_authorised(api)), Depends(known_parameters)],
+        dependencies=[Depends(authorised), Depends(known_parameters)],
         responses={
             "default": {
                 "description": "It could not be answered.",
@@ -385,6 +387,7 @@ def create(api: Api) -> FastAPI:
             }
         },
     )
+    app.router.route_class = known_requests(authorised)
     answer_problems(app, _refusing(api))
     _plane(app, api)
     _fleet(app, api)
