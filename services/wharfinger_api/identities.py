@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from wharfinger_api.token_review import TokenReviews
 KNOWN_S = 2.0
 """A token that was valid counts as valid for so long without asking again: a revoked one is refused
 after that at the latest, by every process."""
+
+AGAIN_S = 1.0
+"""One that is used is asked for again after so long, and no request waits for it."""
 
 KNOWN_MAX = 1000
 LOGIN_S = 30 * 86_400
@@ -54,6 +58,8 @@ class Identities:
     def __init__(self, database: Database, providers: Providers | None = None) -> None:
         self._database = database
         self._known: OrderedDict[str, tuple[float, Principal]] = OrderedDict()
+        self._lookups: dict[str, tuple[float, asyncio.Task[Principal | None]]] = {}
+        """Those under way, with when they began."""
         self._providers = providers or Providers()
 
     def credential(self, scope: Scope) -> Credential:
@@ -100,18 +106,48 @@ class Identities:
     async def _token(self, secret: str) -> Principal | None:
         now = time.monotonic()
         known = self._known.get(secret)
-        if known is not None and now - known[0] < KNOWN_S:
-            return known[1]
-        token = await valid_token(self._database, secret)
-        if token is None:
+        if known is None or now - known[0] >= KNOWN_S:
+            # one that gives up does not end what others wait for
+            return await asyncio.shield(self._lookup(secret, now))
+        if now - known[0] >= AGAIN_S:
+            self._lookup(secret, now)
+        return known[1]
+
+    def _lookup(self, secret: str, now: float) -> asyncio.Task[Principal | None]:
+        """One for all requests that come with the token meanwhile."""
+        under_way = self._lookups.get(secret)
+        if under_way is not None and now - under_way[0] < KNOWN_S:
+            return under_way[1]
+        looking = asyncio.create_task(self._looked_up(secret, now), name="token")
+        looking.add_done_callback(_retrieved)
+        self._lookups[secret] = now, looking
+        return looking
+
+    async def _looked_up(self, secret: str, began: float) -> Principal | None:
+        mine = asyncio.current_task()
+        try:
+            token = await valid_token(self._database, secret)
+            principal = None if token is None else principal_of(token)
+            if self._is_latest(secret, mine):
+                self._keep(secret, began, principal)
+            return principal
+        finally:
+            if self._is_latest(secret, mine):
+                del self._lookups[secret]
+
+    def _is_latest(self, secret: str, lookup: object) -> bool:
+        """Nothing was forgotten, and no later lookup was begun, since it began."""
+        under_way = self._lookups.get(secret)
+        return under_way is not None and under_way[1] is lookup
+
+    def _keep(self, secret: str, began: float, principal: Principal | None) -> None:
+        if principal is None:
             self._known.pop(secret, None)
-            return None
-        principal = principal_of(token)
-        self._known[secret] = (now, principal)
+            return
+        self._known[secret] = (began, principal)
         self._known.move_to_end(secret)
         while len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
-        return principal
 
     async def exchange(self, code: str) -> tuple[str, Token] | None:
         """The secret and the token for a code that is good once. None: it is not."""
@@ -129,8 +165,15 @@ class Identities:
         )
 
     def forget(self) -> None:
-        """Ask again for every token."""
+        """Ask again for every token, also for those that are being asked for."""
         self._known.clear()
+        self._lookups.clear()
+
+
+def _retrieved(lookup: asyncio.Task[Principal | None]) -> None:
+    """Who waits for it is told what it failed with. Where it was made ahead, the next one is."""
+    if not lookup.cancelled():
+        lookup.exception()
 
 
 def principal_of(token: Token) -> Principal:
