@@ -1,8 +1,8 @@
 """A server that answers with so many bytes and does nothing else: the raw limit of the HTTP API.
 
-It is the same server program with the same protocol code (uvicorn, h11), in a process of its own.
-`/bytes/N` answers N bytes; `/frames/COUNT/BYTES` answers COUNT server-sent events of BYTES each, in
-parts as large as the pages of the API.
+It is the same server program with the same protocol code (uvicorn, httptools), in a process of its
+own. `/bytes/N` answers N bytes; `/frames/COUNT/BYTES` answers COUNT server-sent events of BYTES
+each, in parts as large as the pages of the API.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def _serve(pipe: Connection) -> None:
     server = uvicorn.Server(
         uvicorn.Config(
             answer,
-            http="h11",
+            http="httptools",
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -4,6 +4,9 @@ Closing a connection waits until the client has read what was written, and one t
 would keep it for as long as it lives. So the kernel ends a connection that has taken nothing for
 `SLOW_S`, whatever is written to it, an event stream or an answer with an end. It does so for all
 connections that a socket with these options accepts.
+
+Requests are read by llhttp, which bounds nothing. A client that sends a head without an end, or
+lines behind a body, is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from asyncio import BaseTransport, Transport
 from typing import Any, cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from wharfinger_api.certificates import SCOPE_KEY as CERTIFICATE_KEY
 
@@ -22,21 +25,51 @@ UNSENT_MAX = 128 * 1024
 """Bytes that the kernel takes for a client beyond those that are on their way to it. Without it, it
 takes as much as it may send at once, up to several megabytes, for a client that never reads too."""
 
+UNFINISHED_MAX = 64 * 1024
+"""Bytes beyond the first ones of a part of a request, of which nothing could be handed on: of its
+head, of what describes a piece of its body, or of lines behind its body."""
+
 SCOPE_KEY = "wharfinger.connection"
 
 
-class Connection(H11Protocol):
+class Connection(HttpToolsProtocol):
     """uvicorn gives an application nothing of the connection. This puts itself into the scope of
     each request, and the certificate that the client has proven."""
 
     slow = False
     """It has ended because the client took nothing."""
 
+    _handed_on = False
+    _unfinished = 0
+
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(cast(Transport, transport))
         tls = transport.get_extra_info("ssl_object")
         certificate = tls.getpeercert(binary_form=True) if tls is not None else None
         self.app = _with(self.app, self, certificate or None)
+
+    def data_received(self, data: bytes) -> None:
+        self._handed_on = False
+        super().data_received(data)
+        self._unfinished = 0 if self._handed_on else self._unfinished + len(data)
+        if self._unfinished > UNFINISHED_MAX and not self.transport.is_closing():
+            self.send_400_response("Invalid HTTP request received.")
+
+    def on_message_begin(self) -> None:
+        self._handed_on = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._handed_on = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._handed_on = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._handed_on = True
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.slow = isinstance(exc, TimeoutError)

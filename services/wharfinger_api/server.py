@@ -185,7 +185,6 @@ def configured(app: Any, tls: ssl.SSLContext | None) -> uvicorn.Config:
         server_header=False,
         timeout_graceful_shutdown=DRAIN_S,
         lifespan="off",
-        h11_max_incomplete_event_size=65_536,
     )
 
 
