@@ -95,13 +95,17 @@ def ended_as_slow(scope: Scope) -> bool:
 
 
 def listening_socket(host: str, port: int, slow_s: float = SLOW_S) -> socket.socket:
-    """OSError: the port is taken."""
+    """Connections that it accepts inherit its options. Systems other than Linux lack some of them:
+    there a client that takes nothing keeps its connection. OSError: the port is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Connections that it accepts inherit both.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * slow_s))
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_MAX)
+    for name, value in (
+        ("TCP_USER_TIMEOUT", int(1000 * slow_s)),
+        ("TCP_NOTSENT_LOWAT", UNSENT_MAX),
+    ):
+        if (option := getattr(socket, name, None)) is not None:
+            listening.setsockopt(socket.IPPROTO_TCP, option, value)
     listening.bind((host, port))
     listening.set_inheritable(False)
     return listening
