@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from rich.console import RenderableType
@@ -29,6 +30,7 @@ from wharfinger.runtime.plane import PlaneError, read_plane
 from wharfinger.runtime.process_status import ServiceReport, process_cards
 from wharfinger.runtime.processes import ProcessIdentity
 from wharfinger.runtime.settings import Settings, SettingsError, load_settings, unknown_environment
+from wharfinger.runtime.topic_ids import TopicIds
 from wharfinger.runtime.topic_setup import topic_specs
 from wharfinger.runtime.topics import check_topics
 from wharfinger_cli.connection import APPLICATION, opened_ledger, run
@@ -301,8 +303,10 @@ async def _topic_lives(settings: Settings) -> Finding:
     try:
         ledger = await Ledger.open(settings.database or "", APPLICATION)
         try:
-            incarnations = await ledger.incarnations()
-            why = await changed(ledger, settings.backend(), incarnations) if incarnations else ""
+            incarnations, backend, why = await ledger.incarnations(), settings.backend(), ""
+            if incarnations:
+                async with aclosing(TopicIds(backend)) as ids:
+                    why = await changed(ledger, backend, incarnations, "", ids)
         finally:
             await ledger.close()
     except (BackendError, LedgerError) as error:

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from tests.kube.acting import Audit, a_plane, asked_for, decided, grant, join_for_writing, propose
 from tests.kube.collecting import node
 from tests.kube.member import Json, Member, namespace
@@ -142,6 +143,7 @@ async def _fail(member: Member, ledger: Ledger, one: Json) -> None:
     await propose(ledger, removal, stream)
 
 
+@pytest.mark.timeout(900 + 30 * KILLS)
 async def test_killed_at_random_nothing_is_done_that_was_not_decided(
     member: Member, backend: Backend, database_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -36,7 +36,7 @@ from wharfinger.runtime.ledger import Ledger, LedgerError
 from wharfinger.runtime.memory import Cleanup
 from wharfinger.runtime.record_check import Overwritten, overwritten
 from wharfinger.runtime.settings import Settings
-from wharfinger.runtime.topic_ids import identity, topic_ids
+from wharfinger.runtime.topic_ids import TopicIds, identity, topic_ids
 from wharfinger.runtime.topic_setup import topic_specs
 from wharfinger.runtime.topics import PUBLISHER, ensure_topics, publisher_lock
 
@@ -217,31 +217,32 @@ async def _shorter(
 
 
 async def changed(
-    ledger: Ledger, backend: Backend, incarnations: Mapping[str, int], prefix: str = ""
+    ledger: Ledger, backend: Backend, incarnations: Mapping[str, int], prefix: str, ids: TopicIds
 ) -> str:
     """Why a process that has started with `incarnations` must start again; empty: it need not.
     BackendError, LedgerError: the broker or the database does not answer."""
-    if why := await other_topics(ledger, backend, incarnations, prefix):
+    if why := await other_topics(ledger, backend, incarnations, prefix, ids):
         return why
     truncated = await truncations(ledger, backend, incarnations, prefix)
     return "; ".join(str(one) for one in truncated[:3])
 
 
 async def other_topics(
-    ledger: Ledger, backend: Backend, incarnations: Mapping[str, int], prefix: str = ""
+    ledger: Ledger, backend: Backend, incarnations: Mapping[str, int], prefix: str, ids: TopicIds
 ) -> str:
     """As `changed`, as far as incarnations and ids show it: without reading any record."""
     now = await ledger.incarnations()
     if ended := sorted(name for name, counter in incarnations.items() if now.get(name) != counter):
         return f"topics began again: {', '.join(ended)}"
-    ids = await topic_ids(backend)
-    if ids is not None:
+    present = await ids.now()
+    if present is not None:
         stored = await ledger.topic_identities()
         for name in sorted(incarnations):
-            if prefix + name not in ids:
-                return f"topic {prefix + name} is gone"
-            if stored.get(name, "") != identity(prefix + name, ids, backend.boot_id):
-                return f"topic {prefix + name} was made again: its id is {ids[prefix + name]} now"
+            wire = prefix + name
+            if wire not in present:
+                return f"topic {wire} is gone"
+            if stored.get(name, "") != identity(wire, present, backend.boot_id):
+                return f"topic {wire} was made again: its id is {present[wire]} now"
     return ""
 
 
@@ -275,6 +276,10 @@ class TopicWatch:
         return self._why
 
     async def run(self) -> None:
+        async with aclosing(TopicIds(self._backend)) as ids:
+            await self._watch(ids)
+
+    async def _watch(self, ids: TopicIds) -> None:
         next_s = asyncio.get_running_loop().time() + self._every_s
         while not self._why:
             await asyncio.sleep(self._ids_every_s)
@@ -283,8 +288,9 @@ class TopicWatch:
                 check, next_s = changed, now_s + self._every_s
             try:
                 self._why = await check(
-                    self._ledger, self._backend, self._incarnations, self._prefix
+                    self._ledger, self._backend, self._incarnations, self._prefix, ids
                 )
             except (BackendError, LedgerError) as error:
                 log.info("topics.not_watched", why=str(error))
-            self._cleanup.free()  # the clients of this check
+            if check is changed:
+                self._cleanup.free()  # the clients of this check

@@ -12,6 +12,7 @@ not asked, and a topic without an id is known by the broker's boot id alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import aclosing
 from io import BytesIO
 from typing import Any
 from uuid import UUID
@@ -123,23 +124,51 @@ class AllTopics(Request[_MetadataRequestV10]):
         return request_struct_class(None, False, False, False, {})
 
 
+class TopicIds:
+    """The ids of the topics of a broker that is asked repeatedly: over one client, which takes
+    several times as long to start as to answer. After a failure the next question starts another
+    one."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._admin: Any = None
+
+    async def now(self) -> dict[str, UUID] | None:
+        """As `topic_ids`."""
+        try:
+            answer = await self._answer()
+        except BaseException as error:
+            await self.aclose()
+            if isinstance(error, IncompatibleBrokerVersion | NotImplementedError):
+                return None
+            if isinstance(error, KafkaError | OSError):
+                raise BackendError(
+                    f"broker {self._backend.bootstrap}: topics: {one_line(error)}"
+                ) from error
+            raise
+        topics = [topic for topic in answer.to_object()["topics"] if topic["error_code"] == 0]
+        if any(topic["topic_id"] == NO_ID for topic in topics):
+            return None
+        return {topic["topic"]: topic["topic_id"] for topic in topics}
+
+    async def _answer(self) -> Any:
+        if self._admin is None:
+            options = self._backend.client_options()
+            self._admin = AIOKafkaAdminClient(**options, request_timeout_ms=TIMEOUT_MS)
+            await self._admin.start()
+        return await self._admin._send_request(AllTopics())
+
+    async def aclose(self) -> None:
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            await admin.close()
+
+
 async def topic_ids(backend: Backend) -> dict[str, UUID] | None:
     """The id of every topic of the broker, by its name there; None: the broker gives no ids.
     BackendError: no answer."""
-    admin = AIOKafkaAdminClient(**backend.client_options(), request_timeout_ms=TIMEOUT_MS)
-    try:
-        await admin.start()
-        answer: Any = await admin._send_request(AllTopics())
-    except (IncompatibleBrokerVersion, NotImplementedError):
-        return None
-    except (KafkaError, OSError) as error:
-        raise BackendError(f"broker {backend.bootstrap}: topics: {one_line(error)}") from error
-    finally:
-        await admin.close()
-    topics = [topic for topic in answer.to_object()["topics"] if topic["error_code"] == 0]
-    if any(topic["topic_id"] == NO_ID for topic in topics):
-        return None
-    return {topic["topic"]: topic["topic_id"] for topic in topics}
+    async with aclosing(TopicIds(backend)) as ids:
+        return await ids.now()
 
 
 def identity(topic: str, ids: Mapping[str, UUID] | None, boot_id: str) -> str:
