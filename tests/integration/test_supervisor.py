@@ -200,9 +200,9 @@ def test_a_dead_broker_bounces_every_service_under_a_new_boot_id(standing: Harbo
             f"born under {before.boot_id}",
             f"born under {after.boot_id}",
         ]
-    assert standing.births("publisher")[-1] < standing.births("annotator")[-1], (
-        "what decides is started first"
-    )
+    # by the kernel, in hundredths of a second: on a busy machine the second may be running first
+    began = {name: psutil.Process(after.pids[name]).create_time() for name in NAMES}
+    assert began["publisher"] <= began["annotator"], "what decides is started first"
 
 
 def test_a_dead_database_is_started_again_under_living_services(standing: Harbour) -> None:

@@ -172,6 +172,20 @@ def test_balancing_ends(view: ClusterView) -> None:
     raise AssertionError("it goes on and on")
 
 
+def test_what_its_node_has_enough_of_is_not_moved() -> None:
+    """A node above its target of cores gives away none that asks for no core, and one that does."""
+    there = [
+        Node(f"n{i}", {"cpu": CORES, "pods": SLOTS}, labels={"host": f"n{i}"}) for i in range(2)
+    ]
+    pods = [
+        pod_of("idle", "c", 0, "n0", 0, False),
+        *[pod_of(f"busy-{i}", "c", 1500, "n0", 1, False) for i in range(2)],
+    ]
+    policy = d.DeschedulingPolicy((d.DeschedulerProfile("p", balance=(STRATEGIES[4],)),))
+    [found] = run(policy, ClusterView(1, there, pods))
+    assert (found.pod, found.target) == ("busy-0", "n1")
+
+
 def above(view: ClusterView) -> int:
     """By how much all nodes together are above 60 % of their cores and 70 % of their slots."""
     total = 0

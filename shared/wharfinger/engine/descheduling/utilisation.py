@@ -8,9 +8,10 @@ thresholds, which give all pods away.
 
 The descheduler sorts sources by the plain sum of milli-cores, bytes and pods, in which memory
 dominates, and pools the capacity of all destinations. Without `strict`: sources are sorted by how
-far they exceed their thresholds in percent; a pod is named only when a single destination can take
-it without exceeding its own threshold, so every move lowers the total excess and the process ends;
-and a node without a resource that the thresholds name is no destination.
+far they exceed their thresholds in percent; a pod is named only when it uses something of which its
+node has too much, and when a single destination can take it without exceeding its own threshold, so
+every move lowers the total excess and the process ends; and a node without a resource that the
+thresholds name is no destination.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ class Balancing:
     `used`: node -> resource -> usage, updated after each move. `caps`: node -> resource -> maximum
     usage. `room`: resource -> remaining capacity of all destinations together. `excluded`:
     namespaces whose pods stay. `per_node`: maximum number of evictions per source; None: no limit.
-    `gives`: returns whether a source still has to give pods away. `wanted`: returns whether a pod
-    may be chosen. `why`: returns the reason for a source. `table`: cache of `_rest`.
+    `gives`: returns whether a source still has to give pods away. `relieves`: returns whether its
+    node is better off without a pod. `wanted`: returns whether a pod may be chosen. `why`: returns
+    the reason for a source. `table`: cache of `_rest`.
     """
 
     evictor: Evictor
@@ -68,6 +70,7 @@ class Balancing:
     excluded: tuple[str, ...]
     per_node: int | None
     gives: Callable[[str], bool]
+    relieves: Callable[[Pod], bool]
     wanted: Callable[[Pod], bool]
     why: Callable[[str], str]
     table: tuple[Amounts, Amounts, Amounts] | None = None
@@ -101,7 +104,7 @@ class Balancing:
 
     def _try(self, pod: Pod) -> EvictionResult:
         taken = self.usage.taken.get(pod.uid)
-        if taken is None:
+        if taken is None or not self.relieves(pod):
             return EvictionResult.STAYS
         if self.strict and not any(
             as_the_descheduler_tolerates(pod, node) for node in self.destinations
@@ -174,6 +177,11 @@ class Balancing:
         rows_of, left, sizes = self.table
         asked = np.array([taken.get(n, 0) for n in names], dtype=np.int64)
         return rows_of, ((left - asked) * PARTS // sizes).min(axis=1)
+
+    def exceeded(self, node: str) -> list[str]:
+        """Returns the resources of which the node uses more than its cap."""
+        used = self.used[node]
+        return [name for name, limit in self.caps[node].items() if used.get(name, 0) > limit]
 
     def _left(self, node: str, name: str) -> int:
         return self.caps[node].get(name, 0) - self.used[node].get(name, 0)
@@ -249,9 +257,11 @@ def low(args: LowNodeUtilization, evictor: Evictor) -> NodeUtilisation:
     run.per_node = args.per_node
     if args.source == "Prometheus" and run.per_node is None:
         run.per_node = 1  # nothing is known of what a pod takes away
-    run.gives = lambda node: any(
-        run.used[node].get(n, 0) > limit for n, limit in run.caps[node].items()
-    )
+    run.gives = lambda node: bool(run.exceeded(node))
+    if not going.strict and args.source != "Prometheus":  # which knows nodes, and no pods
+        run.relieves = lambda pod: any(
+            usage.taken[pod.uid].get(name, 0) > 0 for name in run.exceeded(pod.node)
+        )
     run.why = lambda node: (
         f"{_said(percents[node], bounds.high, args.targets)} on {node}, above its target"
     )
@@ -359,6 +369,7 @@ def _balancing(
         excluded,
         None,
         lambda node: True,
+        lambda pod: True,
         lambda pod: True,
         lambda node: "",
     )
