@@ -27,7 +27,7 @@ from wharfinger.runtime.service import ServiceContext
 from wharfinger.stages.actuator import ActuatorState, open_effects
 from wharfinger.stages.actuator.answers import NO_ANSWER, ApiAnswer, Outcome
 from wharfinger.stages.actuator.attempts import SECOND_US, Attempts, Key
-from wharfinger.stages.actuator.effects import Effect
+from wharfinger.stages.actuator.effects import Effect, EffectObject
 from wharfinger.stages.actuator.observed import Rejections, reported
 from wharfinger.stages.actuator.pacing import Concurrency
 from wharfinger.stages.actuator.plan import changed_marks, evicted_workloads, on_fresh_facts
@@ -162,11 +162,9 @@ class Writer:
             due = self._due(at)
             self.why = self._why_not(lease, at)
             if due and not self.why:
-                # Another server may have taken the place of the one that was joined.
-                self.why, stopped = await asyncio.gather(self._same(api), paused(api))
-                self.why = self.why or stopped
+                self.why = await self._stopped(api)
                 if not self.why:
-                    await self._send_all(api, lease, due[:BATCH])
+                    await self._send_all(api, lease, due)
                     continue
             if due:  # it is not looked more often because decisions come
                 await asyncio.sleep(LOOK_S)
@@ -192,6 +190,12 @@ class Writer:
             return f"not heard of for {fresh_s:g} s"
         return ""
 
+    async def _stopped(self, api: KubeApi) -> str:
+        """What the server says against writing; "": nothing. Another one may have taken the place
+        of the one that was joined. ReplacedError."""
+        another, stopped = await asyncio.gather(self._same(api), paused(api))
+        return another or stopped
+
     async def _same(self, api: KubeApi) -> str:
         """Why it is not known to be the same server; "": it is. ReplacedError."""
         try:
@@ -201,24 +205,44 @@ class Writer:
         return ""
 
     async def _send_all(self, api: KubeApi, lease: KubeLease, due: list[Effect]) -> None:
-        """Never more than allowed under way. Ends early where the Lease runs out, or the server
+        """Never more than allowed under way, and no more than `BATCH` begun before it is looked
+        again; those under way go on meanwhile. Ends early where the Lease runs out, or the server
         asks for a pause."""
-        waiting, under_way = list(reversed(due)), set[asyncio.Task[None]]()
+        waiting, under_way = list(reversed(due)), dict[asyncio.Task[None], EffectObject]()
+        evictions, begun = {effect.key for effect in due if effect.workload}, 0
         try:
             while under_way or (waiting and self._may_begin(lease)):
                 while (
                     waiting
+                    and begun < BATCH
                     and self._may_begin(lease)
                     and len(under_way) < self._concurrency.allowed
                 ):
-                    sending = self._send(api, waiting.pop())
-                    under_way.add(asyncio.create_task(sending))
-                done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                    effect = waiting.pop()
+                    under_way[asyncio.create_task(self._send(api, effect))] = effect.object
+                    begun += 1
+                if waiting and begun == BATCH and self._may_begin(lease):
+                    stopped = await self._stopped(api)
+                    busy = {*under_way.values()}
+                    waiting = [] if stopped else self._next(lease, busy, evictions)
+                    begun = 0
+                    continue
+                done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
+                    del under_way[task]
                     task.result()
         finally:
             for task in under_way:
                 task.cancel()
+
+    def _next(self, lease: KubeLease, busy: set[EffectObject], evictions: set[Key]) -> list[Effect]:
+        """What is begun while requests about `busy` are under way, the last one first; empty where
+        these are to end before. The limits of evictions count answers, so only those are begun that
+        were counted together (`evictions`)."""
+        at = self._clock()
+        due = [effect for effect in self._due(at) if effect.object not in busy]
+        uncounted = any(effect.workload and effect.key not in evictions for effect in due)
+        return [] if uncounted or self._why_not(lease, at) else due[::-1]
 
     def _may_begin(self, lease: KubeLease) -> bool:
         return lease.held and not self._concurrency.paused(self._clock())
