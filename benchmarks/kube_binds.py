@@ -124,8 +124,8 @@ async def measure(cluster: Path, access: Access, pods: int) -> None:
 
 async def _bound(seen: _Seen, pods: int, used: Callable[[], float], cluster: Path) -> Bound:
     await seen.until(lambda: bool(seen.bound))
-    servers = _servers(cluster)
-    first, processor, began = len(seen.bound), used(), time.perf_counter()
+    first, began = len(seen.bound), time.perf_counter()
+    servers, processor = _servers(cluster), used()
     await seen.until(lambda: len(seen.bound) >= pods)
     seconds, processor = time.perf_counter() - began, used() - processor
     after = _servers(cluster)

@@ -227,6 +227,8 @@ class Writer:
                     waiting = [] if stopped else self._next(lease, busy, evictions)
                     begun = 0
                     continue
+                if not under_way:
+                    continue  # the Lease ran out since the loop looked at it
                 done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     del under_way[task]

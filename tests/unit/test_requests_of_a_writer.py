@@ -143,6 +143,32 @@ def test_a_pause_ends_the_writing_after_a_batch() -> None:
     asyncio.run(run())
 
 
+class EndingLease:
+    """It is held for so many looks."""
+
+    why = "another process holds it"
+
+    def __init__(self, looks: int) -> None:
+        self.left = looks
+
+    @property
+    def held(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+
+@pytest.mark.parametrize("looks", range(1, 6))
+def test_a_lease_that_ends_between_two_looks_ends_the_batch(looks: int) -> None:
+    async def run() -> None:
+        server, lease = Server(), cast("KubeLease", EndingLease(looks))
+        server.slow.set()
+        writer = writer_of(work_of(PODS))
+        await writer._send_all(server, lease, writer._due(1))
+        assert len(server.asked) == looks - 1
+
+    asyncio.run(run())
+
+
 def test_what_was_decided_meanwhile_goes_with_the_next_batch_and_what_is_done_does_not() -> None:
     async def run() -> None:
         server, work = Server(), work_of(PODS)
