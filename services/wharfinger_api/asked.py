@@ -185,7 +185,8 @@ def cursor_text(seqs: Mapping[str, int], place: object) -> str:
     """An opaque text that names both: every page of a list is of one cut, after these decisions of
     each stream. The same cut has the same text."""
     begun = {name: seq for name, seq in sorted(seqs.items()) if seq}
-    packed = zlib.compress(json.dumps([begun, place], separators=(",", ":")).encode())
+    # Made for every first page: the level that costs least, for texts a fiftieth longer.
+    packed = zlib.compress(msgspec.json.encode([begun, place]), level=1)
     return base64.urlsafe_b64encode(packed).decode().rstrip("=")
 
 
