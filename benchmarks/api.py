@@ -36,6 +36,8 @@ from wharfinger.runtime.ledger.operations import OPEN
 PARTS = ("reads", "explain", "subscribers", "deciding", "replay", "plans", "process")
 READS_A_SECOND = 200.0
 EXPLAINED_A_SECOND = 20.0
+ASKED_A_SECOND = 5.0
+"""By a few people, of a plane that decides nothing."""
 EVENTS_A_SECOND = 50.0
 WARM_A_SECOND, WARM_S = 6.0, 1.0
 PAGE = 100
@@ -164,11 +166,18 @@ async def measure_explain(api: ApiUnderTest, seconds: float, figures: list[Figur
         Kind("at a position", tuple(f"/v1/bindings/{one}" for one in at)),
     )
     with a_child(client) as pipe:
+        await api.rested()
+        resting, used_resting = await _asked(api, pipe, kinds, ASKED_A_SECOND, seconds)
         async with api.changing(EVENTS_A_SECOND):
-            found, used = await _asked(api, pipe, kinds, EXPLAINED_A_SECOND, seconds)
-    for name, one in found.items():
-        _percentiles(figures, name, one, P99_MS[name], said(used, "request"), used)
-    _failed(figures, "explain, lineage, at a position", found)
+            loaded, used_loaded = await _asked(api, pipe, kinds, EXPLAINED_A_SECOND, seconds)
+    for load, found, used in (
+        (f"at rest, {ASKED_A_SECOND:g}/s", resting, used_resting),
+        (f"beside {EVENTS_A_SECOND:g} events/s, {EXPLAINED_A_SECOND:g}/s", loaded, used_loaded),
+    ):
+        for name, one in found.items():
+            beside = said(used, "request")
+            _percentiles(figures, f"{name}, {load}", one, P99_MS[name], beside, used)
+        _failed(figures, f"explain, lineage, at a position, {load}", found)
 
 
 async def _asked(
