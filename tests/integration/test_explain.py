@@ -43,7 +43,7 @@ from wharfinger.history.names import UnknownNameError
 from wharfinger.history.points import HistoryPoint, PointError
 from wharfinger.rules.changes import said
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow, SnapshotFollower
-from wharfinger.runtime.ledger.follower import SnapshotCadence
+from wharfinger.runtime.ledger.follower import DeltaFollower, SnapshotCadence
 from wharfinger.stages.cluster.trace import NodesTrace
 from wharfinger.stages.fleet.trace import FleetTrace
 from wharfinger_cli.explain import account_of, account_page, account_plain
@@ -69,11 +69,17 @@ async def committed(ledger: Ledger, fleet: Fleet) -> None:
 
 
 async def followed(
-    ledger: Ledger, streams: list[str], cadence: SnapshotCadence
+    ledger: Ledger, streams: list[str], cadence: SnapshotCadence, *, folding: bool = False
 ) -> dict[str, list[int]]:
+    """`folding`: only deltas, and without deciding."""
     made: dict[str, list[int]] = {}
     for stream in streams:
         prefix = FLEET if stream.startswith(FLEET) else CLUSTER
+        if folding:
+            [head] = await ledger.heads(stream)
+            following: DeltaFollower[Any] = DeltaFollower(ledger, DECIDERS[prefix], stream, cadence)
+            made[stream] = await following.catch_up(head.round)
+            continue
         follower: SnapshotFollower[Any] = SnapshotFollower(
             ledger, DECIDERS[prefix], stream, cadence=cadence
         )
@@ -91,14 +97,16 @@ async def about_bindings(ledger: Ledger, prefix: str = "") -> list[LedgerRow]:
 
 
 @pytest.mark.long
-async def test_every_decision_of_fleets_with_faults_comes_out_again(ledger: Ledger) -> None:
+@pytest.mark.parametrize("folding", [False, True])
+async def test_every_decision_of_fleets_with_faults_comes_out_again(
+    ledger: Ledger, folding: bool
+) -> None:
     """From deltas, without the other bindings; and what is derived contains what was recorded."""
     for number in range(FLEETS):
         fleet = a_fleet(number)
         await committed(ledger, fleet)
-        made = await followed(
-            ledger, list(fleet.by_stream()), SnapshotCadence(whole_rows=70, delta_rows=15)
-        )
+        cadence = SnapshotCadence(whole_rows=70, delta_rows=15)
+        made = await followed(ledger, list(fleet.by_stream()), cadence, folding=folding)
         assert len(made[f"fleet/{number}"]) > 3
     whole = looked_at = 0
     for row in await about_bindings(ledger):
