@@ -215,23 +215,20 @@ async def newest_version(
 async def latest_delta(database: Database, stream: str, *, replayed: bool = False) -> int:
     """The round of the newest delta; 0: there is none. `replayed`: of those whose rounds were
     decided again."""
-    async with database.reading() as raw:
-        row = await raw.fetchrow(
-            "select max(n.round) from snapshot n join stream s on s.id = n.stream "
-            "where s.name = $1 and not n.whole and (n.replayed or not $2)",
-            stream,
-            replayed,
-        )
-    return 0 if row is None or row[0] is None else int(row[0])
+    return await _newest(database, stream, "not whole and replayed" if replayed else "not whole")
 
 
 async def replayed_to(database: Database, stream: str) -> int:
     """The round of the newest snapshot, of either kind, whose rounds were decided again; 0: there
     is none."""
+    return await _newest(database, stream, "replayed")
+
+
+async def _newest(database: Database, stream: str, condition: str) -> int:
     async with database.reading() as raw:
         row = await raw.fetchrow(
             "select max(n.round) from snapshot n join stream s on s.id = n.stream "
-            "where s.name = $1 and n.replayed",
+            f"where s.name = $1 and {condition}",
             stream,
         )
     return 0 if row is None or row[0] is None else int(row[0])
