@@ -166,7 +166,6 @@ async def measure_explain(api: ApiUnderTest, seconds: float, figures: list[Figur
         Kind("at a position", tuple(f"/v1/bindings/{one}" for one in at)),
     )
     with a_child(client) as pipe:
-        await api.rested()
         resting, used_resting = await _asked(api, pipe, kinds, ASKED_A_SECOND, seconds)
         async with api.changing(EVENTS_A_SECOND):
             loaded, used_loaded = await _asked(api, pipe, kinds, EXPLAINED_A_SECOND, seconds)

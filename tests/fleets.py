@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -75,6 +75,9 @@ from wharfinger.kernel.step import empty_head
 from wharfinger.stages.cluster import ClusterDecider, ClusterProfile
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.world import World
+
+if TYPE_CHECKING:
+    from wharfinger.runtime.ledger import Ledger
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -306,6 +309,14 @@ def a_fleet(
         )
         fleet.tell(happening(fleet), after_s=fleet.random.choice((0.01, 0.2, 1, 5, 20)))
     return fleet
+
+
+async def committed(ledger: Ledger, fleet: Fleet) -> None:
+    """Commits all rounds of the fleet to a ledger that has none of its streams."""
+    await ledger.ensure_streams(fleet.by_stream())
+    events = {event.id: event for recorded in fleet.rounds for event in recorded.events}
+    result = await ledger.commit([recorded.round for recorded in fleet.rounds], events)
+    assert result.committed == frozenset(fleet.by_stream())
 
 
 # --- the beginning

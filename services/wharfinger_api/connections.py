@@ -2,8 +2,8 @@
 
 Closing a connection waits until the client has read what was written, and one that never reads
 would keep it for as long as it lives. So the kernel ends a connection that has taken nothing for
-`SLOW_S`, whatever is written to it, an event stream or an answer with an end. It does so for all
-connections that a socket with these options accepts.
+`SLOW_S`, of an event stream as well as of an answer with an end. It does so for all connections
+that a socket with these options accepts.
 
 Requests are read by llhttp, which bounds nothing. A client that sends a head without an end, or
 lines behind a body, is refused.

@@ -171,7 +171,8 @@ class Identities:
 
 
 def _retrieved(lookup: asyncio.Task[Principal | None]) -> None:
-    """Who waits for it is told what it failed with. Where it was made ahead, the next one is."""
+    """A request that waits for it gets its failure. No request waits for one that was made ahead:
+    its failure is left, and the next lookup fails then."""
     if not lookup.cancelled():
         lookup.exception()
 

@@ -1,15 +1,14 @@
 """Deltas from two writers, one that decides again and one that only folds: each binding has in them
-the state that the history gives, however the two are interrupted and whoever is ahead."""
+the state that the history gives, however the two are interrupted and whichever is ahead."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from tests.fleets import Fleet, a_fleet
+from tests.fleets import Fleet, a_fleet, committed
 
 from wharfinger.events.streams import FLEET
 from wharfinger.history.deciders import DECIDERS
@@ -26,19 +25,9 @@ CADENCE = SnapshotCadence(whole_rows=60, delta_rows=12)
 OF_FLEETS = DECIDERS[FLEET]
 
 
-@pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    opened = await Ledger.open(database_url, "tests")
-    yield opened
-    await opened.close()
-
-
-async def committed(ledger: Ledger, fleet: Fleet) -> str:
-    """Returns the stream of the fleet."""
-    await ledger.ensure_streams(fleet.by_stream())
-    events = {event.id: event for recorded in fleet.rounds for event in recorded.events}
-    result = await ledger.commit([recorded.round for recorded in fleet.rounds], events)
-    assert result.committed == frozenset(fleet.by_stream())
+async def the_stream(ledger: Ledger, fleet: Fleet) -> str:
+    """Of the fleet, once it is committed."""
+    await committed(ledger, fleet)
     return next(stream for stream in fleet.by_stream() if stream.startswith(FLEET))
 
 
@@ -123,10 +112,10 @@ async def has_each_binding_as_it_was(
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_each_binding_is_as_of_each_round_whoever_wrote_the_deltas(
+async def test_each_binding_is_as_of_each_round_with_deltas_of_both_writers(
     ledger: Ledger, seed: int
 ) -> None:
-    stream = await committed(ledger, a_fleet(seed, happenings=40))
+    stream = await the_stream(ledger, a_fleet(seed, happenings=40))
     states = await history(ledger, stream)
     await written_by_turns(ledger, stream, max(states), Random(f"deltas {seed}"))
     stored = await snapshots(ledger, stream)
@@ -149,7 +138,7 @@ async def test_what_changed_before_a_whole_snapshot_is_not_thrown_away_with_it(
 ) -> None:
     """The first delta is due at a round that has a whole snapshot, or a whole one is all that there
     is. Later the whole one goes."""
-    stream = await committed(ledger, a_fleet(4, happenings=40))
+    stream = await the_stream(ledger, a_fleet(4, happenings=40))
     states = await history(ledger, stream)
     rows = await rows_until(ledger, stream, 10) if at_the_whole_one else 1
     folding = DeltaFollower(ledger, OF_FLEETS, stream, SnapshotCadence(10**6, rows))
@@ -168,7 +157,7 @@ async def test_what_was_only_folded_is_decided_again_before_the_next_whole_snaps
     ledger: Ledger, seed: int
 ) -> None:
     fleet = a_fleet(seed, happenings=40)
-    stream = await committed(ledger, fleet)
+    stream = await the_stream(ledger, fleet)
     states = await history(ledger, stream)
     last, chance = max(states), Random(f"replayed {seed}")
     folding = DeltaFollower(ledger, OF_FLEETS, stream, CADENCE)
@@ -200,7 +189,7 @@ class Unable(FleetDecider):
 
 
 async def test_deltas_are_made_without_deciding(ledger: Ledger) -> None:
-    stream = await committed(ledger, a_fleet(3, happenings=40))
+    stream = await the_stream(ledger, a_fleet(3, happenings=40))
 
     [head] = await ledger.heads(stream)
     assert await DeltaFollower(ledger, Unable.of_profile, stream, CADENCE).catch_up(head.round)

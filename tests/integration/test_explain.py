@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from rich.console import Console
 from rich.table import Table
-from tests.fleets import Fleet, a_fleet
+from tests.fleets import a_fleet, committed
 from tests.told_plane import ToldPlane
 
 from wharfinger.domain.binding import Binding
@@ -52,20 +52,6 @@ pytestmark = pytest.mark.integration
 
 FLEETS = 3
 EXPLAINED = (ScheduleDecided, ScheduleRefused, ReplicasPlaced, ReplicasRefused)
-
-
-@pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    opened = await Ledger.open(database_url, "tests")
-    yield opened
-    await opened.close()
-
-
-async def committed(ledger: Ledger, fleet: Fleet) -> None:
-    await ledger.ensure_streams(fleet.by_stream())
-    events = {event.id: event for recorded in fleet.rounds for event in recorded.events}
-    result = await ledger.commit([recorded.round for recorded in fleet.rounds], events)
-    assert result.committed == frozenset(fleet.by_stream())
 
 
 async def followed(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.fleets import Fleet, a_fleet
+from tests.fleets import a_fleet, committed
 from tests.scenarios.fleet_plane import DYNAMIC
 from tests.told_plane import SECOND, START, ToldPlane, a_binding, a_cluster, a_policy, nodes
 
@@ -40,15 +40,9 @@ async def ledger(database_url: str) -> AsyncIterator[Ledger]:
     """Two fleets with faults, each a shard with its clusters."""
     opened = await Ledger.open(database_url, "tests")
     for number in NUMBERS:
-        await commit(opened, a_fleet(number))
+        await committed(opened, a_fleet(number))
     yield opened
     await opened.close()
-
-
-async def commit(ledger: Ledger, fleet: Fleet) -> None:
-    await ledger.ensure_streams(fleet.by_stream())
-    events = {event.id: event for recorded in fleet.rounds for event in recorded.events}
-    assert (await ledger.commit([recorded.round for recorded in fleet.rounds], events)).committed
 
 
 async def counted(ledger: Ledger) -> int:

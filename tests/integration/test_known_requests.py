@@ -1,5 +1,5 @@
-"""A read whose parameters were checked before is answered as one that is checked, whoever asks, and
-is refused as one."""
+"""A read whose parameters were checked before is answered and refused as one that is checked, to
+everyone who asks."""
 
 from __future__ import annotations
 

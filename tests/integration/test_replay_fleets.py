@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from tests.backends import TOPIC_PREFIX, fresh_database, in_a_loop
-from tests.fleets import Fleet, a_fleet
+from tests.fleets import Fleet, a_fleet, committed
 from tests.patience import PATIENCE_S
 
 from wharfinger.history.deciders import decider_of
@@ -81,10 +81,7 @@ async def told(url: str, count: int) -> Told:
 
 async def commit(ledger: Ledger, fleet: Fleet) -> None:
     """Every fifth with snapshots, so that its streams are cut where there are workers enough."""
-    await ledger.ensure_streams(fleet.by_stream())
-    events = {event.id: event for recorded in fleet.rounds for event in recorded.events}
-    result = await ledger.commit([recorded.round for recorded in fleet.rounds], events)
-    assert result.committed == frozenset(fleet.by_stream())
+    await committed(ledger, fleet)
     if fleet.number % 5 == 0:
         for stream, recorded in fleet.by_stream().items():
             decider = decider_of(stream)

@@ -91,7 +91,7 @@ async def test_one_that_is_used_is_asked_for_again_and_none_waits(tokens: Tokens
 
 
 async def test_a_revoked_token_is_refused_in_time(tokens: Tokens) -> None:
-    """After `KNOWN_S`, whatever lookups are under way since before."""
+    """After `KNOWN_S`, also while lookups are under way that began before."""
     assert await tokens.of() is not None
     tokens.now_s += AGAIN_S
     tokens.open.clear()

@@ -36,7 +36,7 @@ from wharfinger.kernel.decider import Decider, S
 from wharfinger.kernel.round import Head
 from wharfinger.kernel.step import ENGINE
 from wharfinger.runtime.ledger import Ledger, SnapshotFollower, Transient
-from wharfinger.runtime.ledger.follower import BYTES_A_ROW, DeltaFollower, SnapshotCadence
+from wharfinger.runtime.ledger.follower import DeltaFollower, SnapshotCadence
 from wharfinger.runtime.service import end_tasks
 
 log = structlog.get_logger()
@@ -207,7 +207,7 @@ class SnapshotKeeper(Generic[S]):
         behind = following.behind(stream, head)
         if self._rested():
             return behind >= least
-        whole = max(cadence.whole_rows, following.bytes.get(stream, 0) // BYTES_A_ROW)
+        whole = cadence.rows_to_whole(following.bytes.get(stream, 0))
         return behind >= (whole if stream in following.followers else OVERDUE * whole)
 
     async def _bring_forward(self, stream: str) -> None:

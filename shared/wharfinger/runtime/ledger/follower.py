@@ -65,6 +65,10 @@ class SnapshotCadence:
     delta_rows: int = 0
     every_rounds: int = 0
 
+    def rows_to_whole(self, state_bytes: int) -> int:
+        """After how many rows a whole snapshot of a state of that size is due."""
+        return max(self.whole_rows, state_bytes // BYTES_A_ROW)
+
 
 class _SnapshotWriter(Generic[S]):
     """What both followers share. `of_profile`: returns the decider of a recorded profile; nothing
@@ -332,7 +336,7 @@ class SnapshotFollower(_SnapshotWriter[S]):
     def _whole_is_due(self, number: int) -> bool:
         if self._cadence.every_rounds:
             return number % self._cadence.every_rounds == 0
-        return self._since_whole >= max(self._cadence.whole_rows, self._bytes // BYTES_A_ROW)
+        return self._since_whole >= self._cadence.rows_to_whole(self._bytes)
 
     async def _begin(self) -> Audit[S]:
         """Where a follower before has ended: what it decided again is not decided once more. It
