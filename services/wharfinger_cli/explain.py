@@ -24,8 +24,12 @@ from wharfinger.domain.value import Value
 from wharfinger.events.decisions import (
     Explanation,
     FailoverSets,
+    PlacementDecided,
     ProposalEnd,
+    ReplicasPlaced,
     ScheduleAnswer,
+    ScheduleDecided,
+    ScheduleRefused,
     SelectionPart,
     as_decision,
     effect_of,
@@ -219,6 +223,10 @@ def _again(derived: Derived) -> Text:
         return Text("not taken again: what led to it was retired. What was recorded is shown", DARK)
     if again.same:
         return Text("decided once more with the same bytes", GOOD)
+    if again.reworded:
+        return Text("decided once more, the same", GOOD).append(
+            f"; {again.engine} recorded another explanation", DARK
+        )
     other = "" if again.own_engine else f" by {again.engine}, which is another engine than this one"
     what = (
         "this engine decides nothing here"
@@ -272,9 +280,9 @@ def _derived(derived: Derived, every: bool) -> Iterator[RenderableType]:
             yield from _cluster(nodes, every)
         case SelectionsTrace() as selection:
             yield from _placement(selection, every)
-        case None if explanation is not None and (explanation.chosen or explanation.runners_up):
+        case None if explanation is not None and (explanation.chosen or explanation.best):
             yield ""
-            yield _recorded_candidates(explanation)
+            yield _recorded_candidates(derived.data, explanation)
 
 
 def _recorded(row: LedgerRow, explanation: Explanation) -> Iterator[RenderableType]:
@@ -309,13 +317,32 @@ def _failover(sets: FailoverSets) -> Iterator[RenderableType]:
         yield f"{what}: {', '.join(names) or f'{number:,}'}{more}"
 
 
-def _recorded_candidates(explanation: Explanation) -> Table:
+def _recorded_candidates(data: Value, explanation: Explanation) -> Table:
+    """The candidates that were recorded: two, or in decisions of versions before 0.6 a few more."""
     table = new_table("recorded", "", "score", "room for", right=("score", "room for"))
     for place, scored in [("chosen", s) for s in explanation.chosen] + [
         ("next", s) for s in explanation.runners_up
     ]:
         table.add_row(scored.name, place, str(scored.score), f"{scored.estimate:,}")
+    chosen, by_room = _chosen(data)
+    for name in sorted(explanation.best, key=lambda name: (name not in chosen, name)):
+        number = f"{explanation.best[name]:,}"
+        place = "chosen" if name in chosen else "next"
+        table.add_row(name, place, *(("", number) if by_room else (number, "")))
     return table
+
+
+def _chosen(data: Value) -> tuple[set[str], bool]:
+    """What a decision chose; and whether candidates were compared by the room that they have, not
+    by a score."""
+    match data:
+        case ScheduleDecided() | ScheduleRefused():
+            return {target.cluster for target in data.targets}, True
+        case ReplicasPlaced():
+            return {share.node for share in data.placed}, False
+        case PlacementDecided():
+            return {name for group in data.groups for name in group.scores}, False
+    return set(), False
 
 
 def _placement(trace: SelectionsTrace, every: bool) -> Iterator[RenderableType]:

@@ -142,6 +142,7 @@ def _engine_plain(engine: EngineReplay) -> Plain:
         "decisions": engine.decisions,
         "same": engine.same,
         "differing_rounds": engine.differing_rounds,
+        "reworded_rounds": engine.reworded_rounds,
         "first_divergences": [
             _divergence_plain(d) for d in engine.divergences[:DIVERGENCES_SHOWN_MAX]
         ],
@@ -188,7 +189,10 @@ def _engine_page(engine: EngineReplay) -> Iterator[RenderableType]:
         else Text(f"{count(engine.differing_rounds, 'round')} otherwise", WARN)
     )
     line = Text(f"{count(engine.rounds, 'round')} decided by {engine.engine}: ").append(verdict)
-    yield line.append(f" ({count(engine.decisions, 'decision')})", "default")
+    line.append(f" ({count(engine.decisions, 'decision')})", "default")
+    if engine.reworded_rounds:
+        line.append(f"; {engine.reworded_rounds:,} of them with other explanations", "default")
+    yield line
     yield from _differences(engine.divergences)
 
 

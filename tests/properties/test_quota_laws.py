@@ -45,10 +45,11 @@ def test_quotas_make_a_difference_in_these_fleets() -> None:
     """Else the laws above say nothing."""
     sources: set[str] = set()
     for number in range(6):
-        for recorded in of_quotas(number).rounds:
-            for decision in recorded.round.decisions:
-                explanation = getattr(decision.data, "explanation", None)
-                sources.update(s.estimated_by for s in getattr(explanation, "chosen", ()))
+        for state in of_quotas(number).world.fleet_states():
+            for record in state.bindings.values():
+                sources.update(
+                    state.estimated_by(record, state.clusters[name]) for name in record.targets
+                )
     assert {"quota", "class"} <= sources
 
 

@@ -44,9 +44,8 @@ def test_what_is_told_is_what_decided(
     seen = Tally()
     verdict_of = solve._verdict
 
-    def told(
-        state: FleetState, record: BindingState, question: Question, solution: Solution
-    ) -> SolveResult:
+    def told(state: FleetState, question: Question, solution: Solution) -> SolveResult:
+        record = next(one for one in state.bindings.values() if one.spec.uid == question.uid)
         full = decide(question, Detail.FULL)
         if [s.term.affinity for s in full.steps] == [s.term.affinity for s in solution.steps]:
             assert _plain(full) == _plain(solution)
@@ -54,9 +53,9 @@ def test_what_is_told_is_what_decided(
             _filtered_as_told(question, steps, seen)
             _divided_as_told(question, steps, seen)
             _suggested_as_it_is(state, record, question, steps, seen)
-        verdict = verdict_of(state, record, question, solution)
+        verdict = verdict_of(state, question, solution)
         if solution.decisive is not None:
-            _recorded_as_decided(verdict.explanation, solution.decisive, seen)
+            _recorded_as_decided(question, verdict.explanation, solution.decisive, seen)
         return verdict
 
     monkeypatch.setattr(solve, "_verdict", told)
@@ -181,14 +180,25 @@ def _suggested_as_it_is(
             assert decide_term(more, steps.term).answer.reason
 
 
-def _recorded_as_decided(recorded: Explanation, steps: Steps, seen: Tally) -> None:
+def _recorded_as_decided(
+    question: Question, recorded: Explanation, steps: Steps, seen: Tally
+) -> None:
     fit = steps.term.feasible
     assert (recorded.candidates, recorded.feasible) == (len(fit.verdicts), len(fit))
     assert {k: n for k, n in recorded.refused.items() if k != "NoCapacity"} == fit.refused
     assert recorded.refused.get("NoCapacity", 0) == steps.exhausted
-    for scored in (*recorded.chosen, *recorded.runners_up):
-        seen["recorded"] += 1
-        assert scored.estimate == min(
-            int(steps.term.estimates[fit.at(scored.name)]), explain.MAX_SHOWN
-        )
-    assert all(scored.name in steps.answer.targets for scored in recorded.chosen)
+    if not isinstance(steps.outcome, ReplicaDivision):
+        assert recorded.best == {}
+        return
+    estimates = dict(zip(fit.names, map(int, steps.term.estimates), strict=True))
+    targets = steps.answer.targets
+    best: dict[str, int] = {}
+    for part in (
+        [n for n in fit.names if n in targets],
+        [n for n in fit.names if n not in targets],
+    ):
+        if part:
+            first = max(part, key=lambda name: (name in question.held, estimates[name]))
+            best[first] = min(estimates[first], explain.MAX_SHOWN)
+    assert recorded.best == best
+    seen["recorded"] += len(best)

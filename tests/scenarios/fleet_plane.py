@@ -30,6 +30,8 @@ from wharfinger.kernel.recover import RecordedRound, recover
 from wharfinger.kernel.round import Head
 from wharfinger.kernel.step import decision_id, empty_head, step, tick
 from wharfinger.stages.fleet import FleetDecider, FleetState
+from wharfinger.stages.fleet.solve import question_of
+from wharfinger.stages.fleet.trace import trace
 
 STREAM = "fleet/0"
 SECOND = 1_000_000
@@ -169,6 +171,13 @@ class FleetPlane:
         self.head = made_round.head()
         self.last = made_round.decisions
         self.decided = [d.data for d in made_round.decisions]
+
+    def estimated_by(self, binding: str) -> dict[str, str]:
+        """Cluster -> where the estimate is from that its replicas were asked for by now."""
+        record = self.state.bindings[binding]
+        traced = trace(self.state, record, question_of(self.state, record, {}))
+        assert traced is not None
+        return {cluster.name: cluster.source for cluster in traced.term.clusters}
 
     def wait(self, seconds: float) -> None:
         """Time passes: whatever falls due meanwhile is decided by ticks, as the stage loop would

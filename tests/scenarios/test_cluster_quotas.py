@@ -86,8 +86,8 @@ def test_replicas_go_where_their_namespace_has_quota_left(plane: FleetPlane) -> 
 def test_an_estimate_says_that_a_quota_made_it(plane: FleetPlane) -> None:
     plane.when(in_shop("web", 4, AGGREGATED))
     decided = plane.then_scheduled("shop/web", bergen=2, oslo=2)
-    told = {s.name: (s.estimate, s.estimated_by) for s in decided.explanation.chosen}
-    assert told == {"oslo": (3, "quota"), "bergen": (2, "quota")}
+    assert decided.explanation.best == {"oslo": 3}
+    assert plane.estimated_by("shop/web") == {"oslo": "quota", "bergen": "quota"}
 
 
 def test_what_was_decided_is_deducted_until_it_is_accounted_for_and_only_once(
@@ -167,7 +167,8 @@ def test_a_class_nobody_counted_is_bounded_by_the_grades_of_the_nodes() -> None:
     plane.when(in_shop("db", 3, requirements=Requirements({"cpu": 1500})))
     assert plane.holds("shop/db") == {"oslo": 3}
     decided = plane.then_scheduled("shop/db", oslo=3)
-    assert [(s.estimate, s.estimated_by) for s in decided.explanation.chosen] == [(4, "grades")]
+    assert decided.explanation.best == {"oslo": 4}
+    assert plane.estimated_by("shop/db") == {"oslo": "grades"}
     plane.when(in_shop("more", 2, requirements=Requirements({"cpu": 1500})))
     plane.then_refused("shop/more", "Unschedulable")
     plane.check()

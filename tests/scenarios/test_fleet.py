@@ -69,7 +69,7 @@ def test_replicas_are_divided_by_what_fits(plane: FleetPlane) -> None:
     plane.when(a_binding("web", 6))
     decision = plane.then_scheduled("web", bergen=2, narvik=1, oslo=3)
     assert decision.trigger == "FirstSchedule"
-    assert decision.explanation.division == {"oslo": 6, "bergen": 4, "narvik": 2}
+    assert decision.explanation.best == {"oslo": 6}
 
 
 def test_aggregated_packs_into_as_few_clusters_as_hold_them(plane: FleetPlane) -> None:
@@ -307,16 +307,16 @@ def test_a_class_that_nobody_has_counted_is_estimated_from_totals_and_says_so(
 ) -> None:
     plane.given(a_cluster("oslo"), totals("oslo", 2500))
     plane.when(a_binding("web", 2))
-    (scored,) = plane.then_scheduled("web", oslo=2).explanation.chosen
-    assert (scored.estimate, scored.estimated_by) == (2, "totals")
+    assert plane.then_scheduled("web", oslo=2).explanation.best == {"oslo": 2}
+    assert plane.estimated_by("web") == {"oslo": "totals"}
 
 
 def test_a_cluster_without_an_estimator_is_estimated_from_its_summary(plane: FleetPlane) -> None:
     summary = ResourceSummary({"cpu": 8000, "pods": 3}, {"cpu": 1000}, {"cpu": 1000})
     plane.given(ClusterObserved(Cluster("oslo", summary=summary)))
     plane.when(a_binding("web", 3))
-    (scored,) = plane.then_scheduled("web", oslo=3).explanation.chosen
-    assert (scored.estimate, scored.estimated_by) == (3, "summary")
+    assert plane.then_scheduled("web", oslo=3).explanation.best == {"oslo": 3}
+    assert plane.estimated_by("web") == {"oslo": "summary"}
 
 
 def test_what_a_summary_does_not_include_stays_deducted(plane: FleetPlane) -> None:

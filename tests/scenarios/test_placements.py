@@ -154,8 +154,7 @@ def test_a_decision_says_who_was_asked_and_who_came_next(plane: PlacementPlane) 
     ).explanation
     assert (explanation.candidates, explanation.feasible) == (5, 3)
     assert explanation.refused == {"Predicate": 1, "TaintToleration": 1}
-    assert [c.name for c in explanation.chosen] == ["oslo"]
-    assert [c.name for c in explanation.runners_up] == ["genoa", "bergen"]
+    assert list(explanation.best) == ["oslo", "genoa"]
 
 
 def test_an_explanation_stays_short_whatever_things_are_called(plane: PlacementPlane) -> None:

@@ -322,7 +322,7 @@ def test_a_decision_can_be_derived_again_with_all_nodes(plane: Harness) -> None:
     assert shown.asked == placed.data.requirements == wants(700)
     assert [node.name for node in shown.nodes if node.refused] == ["small"]
     assert shown.nodes[0].replicas == 1
-    assert shown.nodes[0].score == placed.data.explanation.chosen[0].score
+    assert shown.nodes[0].score == placed.data.explanation.best[shown.nodes[0].name]
     assert "on " in placed.data.sentence()
 
 

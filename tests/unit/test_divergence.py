@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from uuid import UUID
 
 import pytest
 from msgspec import structs
 from tests.counter import Counter, Writer, withdrawn
+from tests.scenarios.fleet_plane import a_binding, a_cluster, room
 
 from wharfinger.domain.binding import Component, TargetCluster
 from wharfinger.domain.value import Value, canonical
 from wharfinger.domain.workload import Requirements
+from wharfinger.events.codec import made
 from wharfinger.events.decisions import (
     KINDS,
     BindingReleased,
@@ -59,12 +61,13 @@ from wharfinger.events.envelope import derived_id
 from wharfinger.events.proposals import FinishedPod
 from wharfinger.events.registry import EVENT_TYPES, type_of
 from wharfinger.events.streams import DECISIONS
-from wharfinger.kernel.audit import AuditResult, audit
-from wharfinger.kernel.decider import Decision
+from wharfinger.kernel.audit import AuditResult, EngineResult, audit
+from wharfinger.kernel.decider import Decision, Draft
 from wharfinger.kernel.divergence import UNDECIDED, RoundDifference, round_difference
 from wharfinger.kernel.recover import RecordedRound
-from wharfinger.kernel.round import Round
-from wharfinger.kernel.step import decision_id, empty_head
+from wharfinger.kernel.round import ENGINE, Round
+from wharfinger.kernel.step import decision_id, empty_head, step
+from wharfinger.stages.fleet import FleetDecider, FleetState
 
 CAUSE = derived_id("cause")
 WHY = Explanation(
@@ -186,7 +189,8 @@ def why(**changes: object) -> Explanation:
             "weight of bergen 1, weight of oslo 1",
         ),
         ({"explanation": why(note="because")}, "explanation", "note", "note because"),
-        ({"explanation": why(runners_up=())}, "explanation", "runners-up tromso", "runners-up"),
+        ({"explanation": why(runners_up=())}, "explanation", "runners-up tromso", "nothing"),
+        ({"explanation": why(best={"oslo": 12})}, "estimate", "oslo 12 (class)", "oslo 12"),
     ],
 )
 def test_of_a_fleet_decision_the_first_step_that_differs_is_shown_alone(
@@ -570,3 +574,51 @@ def test_causes_are_told() -> None:
     found = round_difference([decided(SCHEDULED)], [other])
     assert found is not None
     assert (found.step, found.replayed) == ("trigger", f"cause {UUID(int=1)}")
+
+
+class Wordy(FleetDecider):
+    """An earlier version, which recorded more of its reasons."""
+
+    def decide(self, state: FleetState, at: int) -> Iterator[Draft]:
+        for draft in super().decide(state, at):
+            data = draft.data
+            if isinstance(data, ScheduleDecided):
+                why = structs.replace(data.explanation, best={}, chosen=(ScoredCandidate("oslo"),))
+                draft = structs.replace(draft, data=structs.replace(data, explanation=why))
+            yield draft
+
+
+def by_a_wordy_version(engine: str) -> list[RecordedRound]:
+    decider = Wordy()
+    state, head = decider.initial("fleet/0"), empty_head("fleet/0")
+    recorded = []
+    for number, replicas in enumerate((2, 3, 1, 4)):
+        facts = (a_cluster("oslo"), room("oslo", 9)) if number == 0 else ()
+        events = [
+            made(fact, id=derived_id("fact", number, at), source="/test", subject="test")
+            for at, fact in enumerate((*facts, a_binding(f"web-{number % 2}", replicas)))
+        ]
+        made_round = step(decider, state, head, events, 1_000 * (number + 1), {}, engine=engine)
+        head = made_round.head()
+        recorded.append(RecordedRound(made_round, events))
+    assert sum(len(one.round.decisions) for one in recorded) == 4
+    return recorded
+
+
+def test_other_explanations_of_another_version_are_counted_and_no_divergence() -> None:
+    decider = FleetDecider()
+    recorded = by_a_wordy_version("wharfinger/0.0.1")
+    found = audit(decider, decider.initial("fleet/0"), empty_head("fleet/0"), recorded)
+    assert found.divergences == []
+    assert found.engines["wharfinger/0.0.1"] == EngineResult(4, 4, differing=0, reworded=4)
+
+
+def test_another_explanation_of_this_version_is_a_divergence() -> None:
+    decider = FleetDecider()
+    found = audit(
+        decider, decider.initial("fleet/0"), empty_head("fleet/0"), by_a_wordy_version(ENGINE)
+    )
+    assert [(d.round, d.step, d.blame) for d in found.divergences] == [
+        (number, "estimate", "decider") for number in (1, 2, 3, 4)
+    ]
+    assert found.engines[ENGINE] == EngineResult(4, 4, differing=4, reworded=0)

@@ -79,6 +79,7 @@ def _derived_plain(derived: Derived) -> Plain:
         **as_plain(derived.row),
         "again": {
             "same": again.same,
+            "reworded": again.reworded,
             "engine": again.engine,
             "replayed": again.replayed.decode() or None,
             "whole_state": again.whole,

@@ -43,6 +43,7 @@ from wharfinger.history.points import HistoryPoint, round_of
 from wharfinger.history.timeline import in_order
 from wharfinger.history.unsupported_fields import unacted_at
 from wharfinger.kernel.decider import Decider, Decision, Micros
+from wharfinger.kernel.divergence import reworded
 from wharfinger.kernel.recover import RecordedRound, recover
 from wharfinger.kernel.step import ENGINE, number
 from wharfinger.runtime.ledger import Ledger, LedgerError, LedgerRow, causality, decision_queries
@@ -82,7 +83,8 @@ STILL_OPEN = "its request was still to be answered"
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The result of replaying the decision. `same`: reproduced byte for byte. `engine`: the version
+    """The result of replaying the decision. `same`: reproduced byte for byte. `reworded`:
+    reproduced, apart from the explanation, which another version recorded. `engine`: the version
     that decided then. `replayed`: the bytes of the replay, where they differ; empty: the replay
     made no decision about the subject. `whole`: the whole state was needed. `retired`: not
     replayed, because the history before it was retired and only the decision itself is kept."""
@@ -92,6 +94,11 @@ class Again:
     replayed: bytes = b""
     whole: bool = False
     retired: bool = False
+    reworded: bool = False
+
+    @property
+    def reproduced(self) -> bool:
+        return self.same or self.reworded
 
     @property
     def own_engine(self) -> bool:
@@ -331,7 +338,7 @@ async def _derive_fleet(ledger: Ledger, row: LedgerRow, focused: bool) -> Derive
         return whole
     focus, last = await _focused(ledger, row.stream, row.subject, row.round, row.seq)
     found = _again_fleet(focus.state, row, last)
-    if not found.again.same:
+    if not found.again.reproduced:
         found = await _again_whole(ledger, row) or found
     return found
 
@@ -407,10 +414,9 @@ def _compared(
     whole: bool = False,
 ) -> Derived:
     same = made is not None and made.body == recorded.body and made.cause == recorded.cause
-    replayed = b"" if made is None or same else made.body
-    return Derived(
-        row, recorded.data, Again(same, engine, replayed, whole), trace if same else None
-    )
+    other = made is not None and not same and engine != ENGINE and reworded([recorded], [made])
+    again = Again(same, engine, b"" if made is None or same else made.body, whole, reworded=other)
+    return Derived(row, recorded.data, again, trace if again.reproduced else None)
 
 
 async def _again_whole(ledger: Ledger, row: LedgerRow) -> Derived | None:
@@ -474,7 +480,7 @@ def _up_to(decider: Decider[Any], state: Any, last: RecordedRound, seq: int) -> 
 async def _derive_cluster(ledger: Ledger, row: LedgerRow, focused: bool) -> Derived:
     snapshot = await ledger.nearest_snapshot(row.stream, row.round - 1)
     found = await _focused_cluster(ledger, row, snapshot) if focused else None
-    if found is not None and found.again.same:
+    if found is not None and found.again.reproduced:
         return found
     return await _whole_cluster(ledger, row, snapshot, instead=found is not None)
 

@@ -360,6 +360,7 @@ def _explained(candidates: Meaning) -> Callable[[ValueWalk, msgspec.Struct], msg
             chosen=scored(explanation.chosen),
             runners_up=scored(explanation.runners_up),
             division={walk.text(candidates, name): n for name, n in explanation.division.items()},
+            best={walk.text(candidates, name): n for name, n in explanation.best.items()},
         )
         return walk._struct(value, explanation=renamed)
 

@@ -19,12 +19,13 @@ from wharfinger.kernel.divergence import (
     RoundDifference,
     Step,
     alike,
+    reworded,
     round_difference,
 )
 from wharfinger.kernel.hashing import hash_of
 from wharfinger.kernel.rebase import rebase_of, rebase_round, rebased
 from wharfinger.kernel.recover import RecordedRound, recover
-from wharfinger.kernel.round import Head, Round
+from wharfinger.kernel.round import ENGINE, Head, Round
 from wharfinger.kernel.step import step
 
 __all__ = ["Audit", "AuditResult", "Divergence", "EngineResult", "audit"]
@@ -36,11 +37,13 @@ EXCHANGED_INPUTS_MAX = 64
 @dataclass(slots=True)
 class EngineResult:
     """The rounds that one version of the engine decided. `differing`: those that today's code
-    decides otherwise."""
+    decides otherwise. `reworded`: of another version, those with the same decisions and other
+    explanations."""
 
     rounds: int = 0
     decisions: int = 0
     differing: int = 0
+    reworded: int = 0
 
 
 @dataclass(slots=True)
@@ -201,10 +204,14 @@ class Audit(Generic[S]):
         """Adds the first difference between the round and its replay.
 
         If the recorded rows still match the recorded hash, the decider is to blame, and the state
-        counts as parted if the decisions differ. Otherwise the record was changed later, and the
-        replay continues with its own state.
+        counts as parted if the decisions differ. Other explanations by another version of the
+        engine are only counted. Otherwise the record was changed later, and the replay continues
+        with its own state.
         """
         as_written = hash_of(r) == r.hash
+        if as_written and r.engine != ENGINE and reworded(r.decisions, again.decisions):
+            tally.reworded += 1
+            return
         blame: Blame = "decider" if as_written else "record"
         found = _found(r, again, as_written)
         self.result.divergences.append(

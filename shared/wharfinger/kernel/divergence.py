@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from wharfinger.domain.value import Value
-from wharfinger.events.decisions import as_decision
+from wharfinger.events.decisions import Explanation, as_decision, explanation_of
 from wharfinger.events.decisions.steps import (
     StepName,
     because,
@@ -117,6 +119,25 @@ def alike(a: Decision, b: Decision) -> bool:
         and a.seq == b.seq
         and a.id == b.id
     )
+
+
+def reworded(recorded: Sequence[Decision], replayed: Sequence[Decision]) -> bool:
+    """Whether both lists hold the same decisions, apart from their explanations. No state follows
+    from an explanation."""
+    return len(recorded) == len(replayed) and all(
+        _envelope(a) == _envelope(b) and _unexplained(a) == _unexplained(b)
+        for a, b in zip(recorded, replayed, strict=True)
+    )
+
+
+def _unexplained(d: Decision) -> Value | bytes:
+    """The data without its explanation; the bytes where they cannot be read."""
+    data = _read(d)
+    if data is None:
+        return d.body
+    if explanation_of(data) is None:
+        return data
+    return msgspec.structs.replace(data, explanation=Explanation())
 
 
 def _other_subject(recorded: Sequence[Decision], replayed: Sequence[Decision]) -> RoundDifference:

@@ -63,12 +63,13 @@ far it is."""
 @dataclass(frozen=True, slots=True)
 class EngineReplay:
     """What another version of the engine decided, decided again by this one. `divergences`: where
-    the two differ."""
+    the two differ. `reworded_rounds`: those with the same decisions and other explanations."""
 
     engine: str
     rounds: int
     decisions: int
     differing_rounds: int
+    reworded_rounds: int = 0
     divergences: tuple[Divergence, ...] = ()
 
     @property
@@ -353,6 +354,7 @@ def _by_engine(
             sum([t.rounds for t in tallies[engine]]),
             sum([t.decisions for t in tallies[engine]]),
             sum([t.differing for t in tallies[engine]]),
+            sum([t.reworded for t in tallies[engine]]),
             tuple([d for d in theirs if d.engine == engine]),
         )
         for engine in sorted(tallies)

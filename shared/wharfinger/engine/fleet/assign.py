@@ -65,13 +65,6 @@ class ReplicaDivision(msgspec.Struct, frozen=True):
     chosen: Sequence[ClusterCandidate] | None = None
     shares: tuple[Shares, ...] = ()
 
-    @property
-    def weights(self) -> dict[str, int]:
-        """Returns cluster -> weight used by the division, for the clusters that got replicas."""
-        if len(self.shares) == 1:
-            return self.shares[0].weights
-        return {name: weight for shares in self.shares for name, weight in shares.weights.items()}
-
 
 class Unassignable(msgspec.Struct, frozen=True):
     """Holds a refusal: no assignment satisfies the placement. `chosen`: as in `ReplicaDivision`;

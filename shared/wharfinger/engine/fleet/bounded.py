@@ -123,7 +123,7 @@ def bounded_by_capacity(
             in_order,
         )
     if assigned == replicas:
-        return Shares(_kept(names, kept), {}, "equal", _kept(names, kept))
+        return Shares(_kept(names, kept), "equal", _kept(names, kept))
     base = _kept(names, kept)
     above = [_above(bound, now) for bound, now in zip(bounds, kept, strict=True)]
     first = [i for i, now in enumerate(kept) if now > 0]
@@ -331,9 +331,7 @@ def _shares(
     if isinstance(given, Unbounded):
         return given
     out = dict(base)
-    used = {}
-    for name, weight, n in zip(names, weights, given, strict=True):
+    for name, n in zip(names, given, strict=True):
         if n:
             out[name] = out.get(name, 0) + n
-            used[name] = weight
-    return Shares(out, used, case, base, seats, names, weights)
+    return Shares(out, case, base, seats, names, weights)

@@ -60,14 +60,12 @@ class Shares(msgspec.Struct, frozen=True):
     """Holds a division of replicas over clusters, and how it was computed.
 
     `replicas`: cluster -> replicas, at least 1 each.
-    `weights`: cluster -> weight, for the clusters that got seats.
     `kept`: cluster -> replicas that stayed where they were. `seats`: how many replicas were divided
       and added to them.
     `among`, `by`: the clusters that took part in that division, and their weights.
     """
 
     replicas: dict[str, int]
-    weights: dict[str, int]
     case: Case
     kept: Mapping[str, int] = {}
     seats: int = 0
@@ -85,7 +83,6 @@ class Shortage(msgspec.Struct, frozen=True):
 def duplicated(clusters: Sequence[str], replicas: int) -> Shares:
     return Shares(
         dict.fromkeys(clusters, replicas) if replicas > 0 else {},
-        {},
         "duplicated",
         {},
         replicas,
@@ -183,7 +180,7 @@ def by_capacity(
     if assigned < replicas:
         case: Case = "scale up" if kept else "first"
         return _divided(case, kept, fits, kept, replicas - assigned, aggregated, descending)
-    return Shares({name: n for name, n in kept.items() if n > 0}, {}, "equal", kept)
+    return Shares({name: n for name, n in kept.items() if n > 0}, "equal", kept)
 
 
 def _divided(
@@ -260,14 +257,12 @@ def _shares(
         i = one_seat(clusters, weights, descending)
         name = clusters[i]
         out[name] = out.get(name, 0) + 1
-        return Shares(out, {name: weights[i]}, case, base, seats, clusters, weights)
-    used = {}
+        return Shares(out, case, base, seats, clusters, weights)
     for i, n in enumerate(webster(clusters, weights, seats, descending)):
         if n:
             name = clusters[i]
             out[name] = out.get(name, 0) + n
-            used[name] = weights[i]
-    return Shares(out, used, case, base, seats, clusters, weights)
+    return Shares(out, case, base, seats, clusters, weights)
 
 
 # The same over arrays
@@ -323,7 +318,7 @@ def _by_capacity_of_many(
     if not fresh and assigned > replicas:
         return _divided("scale down", {}, kept, {}, replicas, aggregated, descending)
     if not fresh and assigned == replicas:
-        return Shares(kept, {}, "equal", kept)
+        return Shares(kept, "equal", kept)
     weights, target = estimates, replicas if fresh else replicas - assigned
     if fresh and kept:
         weights = estimates.copy()
@@ -439,10 +434,9 @@ def _won(
 
     Example: `base` B 2; 4 seats by weights A 6, B 2 are 3 and 1, so the result is A 3, B 3.
     """
-    out, used = dict(base), {}
+    out = dict(base)
     got, given = winners(weights, seats, descending)
-    for i, n, weight in zip(got.tolist(), given.tolist(), weights[got].tolist(), strict=True):
+    for i, n in zip(got.tolist(), given.tolist(), strict=True):
         name = names[i]
         out[name] = out.get(name, 0) + n
-        used[name] = weight
-    return Shares(out, used, case, base, seats, names, weights)
+    return Shares(out, case, base, seats, names, weights)

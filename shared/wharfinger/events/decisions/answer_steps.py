@@ -40,6 +40,7 @@ def chosen_clusters(why: Explanation, affinity: str) -> Iterator[StepResult]:
     yield filtered(why, {"affinity": affinity})
     named = (*why.chosen, *why.runners_up)
     estimates = {c.name: f"{c.estimate} ({c.estimated_by or 'unknown'})" for c in named}
+    estimates.update((name, str(estimate)) for name, estimate in why.best.items())
     yield StepResult("estimate", estimates, sampled=True)
     yield scored(named)
 

@@ -7,11 +7,12 @@ from wharfinger.domain.value import Value
 
 
 class ScoredCandidate(Value, frozen=True, gc=False):
-    """A candidate with its score (of a cluster 0..100, of a node the total of its profile), its
-    estimate (how many more replicas fit), and where that number is from: `class` counted by the
-    estimator, `totals` divided out of free totals, `grades` bounded by the sizes of nodes, too,
-    `summary` the cluster's own, `quota` what a quota of its namespace leaves there, `pools` with
-    nodes that would have to be made; empty when none was needed."""
+    """Only in decisions of versions before 0.6. A candidate with its score (of a cluster 0..100, of
+    a node the total of its profile), its estimate (how many more replicas fit), and where that
+    number is from: `class` counted by the estimator, `totals` divided out of free totals, `grades`
+    bounded by the sizes of nodes, too, `summary` the cluster's own, `quota` what a quota of its
+    namespace leaves there, `pools` with nodes that would have to be made; empty when none was
+    needed."""
 
     name: str
     score: int = 0
@@ -32,10 +33,15 @@ class FailoverSets(Value, frozen=True):
 
 
 class Explanation(Value, frozen=True):
-    """`refused`: how many candidates fell for each reason. `chosen` and `runners_up`: best first, a
-    few of each. `division`: cluster -> weight used. `failover`: where the decision replaces failed
-    targets. `note`: one sentence for people. `why`: what made the decision necessary, in a few
-    words."""
+    """`refused`: how many candidates fell for each reason. `note`: one sentence for people.
+    `failover`: where the decision replaces failed targets. `why`: what made the decision necessary,
+    in a few words. `best`: the best candidate that was chosen and the best one that was not, with
+    the number that they were compared by: of a cluster how many more replicas fit, of a node the
+    total of its profile, of a cluster of a placement its total score.
+
+    Everything else follows from the state before the decision, so `wharfinger explain` computes it.
+    Versions before 0.6 recorded some of it, best first: `chosen`, `runners_up`, and `division`, the
+    weight of each cluster."""
 
     candidates: int = 0
     feasible: int = 0
@@ -46,6 +52,7 @@ class Explanation(Value, frozen=True):
     note: Remark = ""
     failover: FailoverSets | None = None
     why: Remark = ""
+    best: dict[str, int] = {}
 
 
 def explanation_of(data: Value) -> Explanation | None:

@@ -60,7 +60,7 @@ class ReplicasPlaced(Value, frozen=True):
         yield trigger(cause, ids={"assignment": self.assignment})
         yield StepResult("request", {"class": self.requirements.class_key})
         yield filtered(why, {})
-        yield scored((*why.chosen, *why.runners_up))
+        yield scored((*why.chosen, *why.runners_up), why.best)
         yield StepResult(
             "selection", {"outcome": "placed", **{share.node: "" for share in self.placed}}
         )

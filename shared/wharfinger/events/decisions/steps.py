@@ -42,6 +42,7 @@ PARTS_SHOWN = 6
 VALUE_LENGTH = 120
 
 _NONE: Mapping[str, str] = MappingProxyType({})
+_UNSCORED: Mapping[str, int] = MappingProxyType({})
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -138,14 +139,20 @@ def filtered(why: Explanation, besides: Mapping[str, str]) -> StepResult:
     )
 
 
-def scored(candidates: Iterable[ScoredCandidate]) -> StepResult:
-    return StepResult("score", {one.name: str(one.score) for one in candidates}, sampled=True)
+def scored(
+    candidates: Iterable[ScoredCandidate], best: Mapping[str, int] = _UNSCORED
+) -> StepResult:
+    """`best`: candidate -> score."""
+    scores = {one.name: one.score for one in candidates} | dict(best)
+    return StepResult("score", {name: str(n) for name, n in scores.items()}, sampled=True)
 
 
 def explained(why: Explanation) -> StepResult:
     """What the explanation holds besides: which candidates it names, and the text."""
     names = {"chosen": why.chosen, "runners-up": why.runners_up}
-    named = {k: ", ".join([c.name for c in v]) for k, v in names.items()}
+    named = {k: ", ".join([c.name for c in v]) for k, v in names.items() if v}
+    if why.best:
+        named["best"] = ", ".join(why.best)
     sets = {"failover": encoded(why.failover)} if why.failover is not None else {}
     return StepResult(
         "explanation", {**named, "note": why.note, **sets, **({"why": why.why} if why.why else {})}

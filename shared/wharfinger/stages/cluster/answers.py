@@ -27,7 +27,7 @@ from wharfinger.events.decisions import (
 from wharfinger.events.envelope import uuid_of
 from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.stages.cluster.displaced import displaced_among
-from wharfinger.stages.cluster.explain import NAMED, cut, explained
+from wharfinger.stages.cluster.explain import RANKED, cut, explained
 from wharfinger.stages.cluster.node_search import REPLICAS_MAX, extenders_of, placer_of, room_kept
 from wharfinger.stages.cluster.state import ClusterStageState
 
@@ -189,8 +189,8 @@ def _why(
     cls, placer = state.book.held[binding].cls, placer_of(state, binding)
     if seen is None:
         with room_kept(state, binding):
-            seen = PlacementContext(placer.diagnose(cls), placer.ranked(cls, NAMED + 1))
-    return explained(seen.diagnosis, choices, seen.ranked[1:], unknown_load(state, placer))
+            seen = PlacementContext(placer.diagnose(cls), placer.ranked(cls, RANKED))
+    return explained(seen.diagnosis, choices, seen.ranked, unknown_load(state, placer))
 
 
 def lowest_free(held: HeldBinding, wanted: int) -> list[int]:

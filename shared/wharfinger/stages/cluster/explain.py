@@ -7,15 +7,15 @@ share a budget: nodes that do not fit are left out, worst first, and the message
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from wharfinger.domain.value import canonical
 from wharfinger.engine.nodes.place import Diagnosis, NodeChoice
-from wharfinger.events.decisions import Explanation, ScoredCandidate
+from wharfinger.events.decisions import Explanation
 
-NAMED = 3
-"""How many chosen nodes and how many runners-up are named."""
+RANKED = 4
+"""How many of the best nodes are looked through for one that was not chosen."""
 
 _NAMES_BYTES = 1100
 
@@ -25,33 +25,29 @@ _TEXT_BYTES = 1400
 
 def explained(
     diagnosis: Diagnosis,
-    chosen: Iterable[NodeChoice] = (),
+    chosen: Sequence[NodeChoice] = (),
     runners_up: Sequence[NodeChoice] = (),
     note: str = "",
 ) -> Explanation:
-    best: dict[str, ScoredCandidate] = {}
+    """Builds the explanation of a placement, or of its refusal. `chosen`: where the replicas go,
+    the best first. `runners_up`: the best nodes, of which the first is named that was not
+    chosen."""
+    best: dict[str, int] = {}
     left = _NAMES_BYTES
-    for choice in chosen:
+    taken = {choice.row.name for choice in chosen}
+    other = next((choice for choice in runners_up if choice.row.name not in taken), None)
+    for choice in (*chosen[:1], *(() if other is None else (other,))):
         name = choice.row.name
-        if name not in best and (size := _size(name)) <= left:
+        if (size := _size(name)) <= left:
             left -= size
-            best[name] = ScoredCandidate(name, choice.score)
-            if len(best) == NAMED:
-                break
-    next_best: list[ScoredCandidate] = []
-    for choice in runners_up[:NAMED]:
-        name = choice.row.name
-        if name not in best and (size := _size(name)) <= left:
-            left -= size
-            next_best.append(ScoredCandidate(name, choice.score))
+            best[name] = choice.score
     used = _NAMES_BYTES - left
     return Explanation(
         candidates=diagnosis.candidates,
         feasible=diagnosis.feasible,
         refused=dict(diagnosis.refused.items()),
-        chosen=tuple(best.values()),
-        runners_up=tuple(next_best),
         note=cut(note, _TEXT_BYTES - used),
+        best=best,
     )
 
 

@@ -21,7 +21,7 @@ from wharfinger.engine.nodes.fit import take_devices
 from wharfinger.engine.nodes.occupancy import HeldBinding, ReplicaKey
 from wharfinger.engine.nodes.place import NodeChoice, PlacementContext, Placer
 from wharfinger.kernel.decider import Micros
-from wharfinger.stages.cluster.explain import NAMED
+from wharfinger.stages.cluster.explain import RANKED
 from wharfinger.stages.cluster.other_pods import reserved_rooms
 from wharfinger.stages.cluster.state import ClusterStageState
 
@@ -172,8 +172,8 @@ def _batch(
     wants = [(held[b].cls, max(0, min(n, REPLICAS_MAX - len(held[b].placed)))) for b, n in run]
     if len(wants) == 1 and wants[0][1] == 1:
         # the next best are named in the explanation
-        return [(placer.ranked(wants[0][0], NAMED + 1)[:1], None)]
-    return placer.place_batch_seen(wants, None, NAMED + 1)
+        return [(placer.ranked(wants[0][0], RANKED)[:1], None)]
+    return placer.place_batch_seen(wants, None, RANKED)
 
 
 def _charge(

@@ -48,7 +48,7 @@ from wharfinger.stages.cluster.answers import (
     unknown_load,
 )
 from wharfinger.stages.cluster.barred_nodes import barred_now, said_of_barred, without_barred
-from wharfinger.stages.cluster.explain import NAMED, explained
+from wharfinger.stages.cluster.explain import RANKED, explained
 from wharfinger.stages.cluster.group_members import Group, group_of
 from wharfinger.stages.cluster.node_search import charge, placer_for, profile_name, room_kept
 from wharfinger.stages.cluster.pod_preemption import end_preemptions, preempt, said_of_preemption
@@ -270,15 +270,15 @@ def _planned(
     with room_kept(state, floor=priority, but=own):
         if len(wants) == 1 and wants[0][1] == 1:
             cls = wants[0][0]
-            ranked = placer.ranked(cls, NAMED + 1)
+            ranked = placer.ranked(cls, RANKED)
             return [(ranked[:1], PlacementContext(placer.diagnose(cls), ranked))]
         plans: list[tuple[list[NodeChoice], PlacementContext]] = []
         charged: list[tuple[PodClass, NodeChoice]] = []
         for (cls, _), (choices, seen) in zip(
-            wants, placer.place_batch_seen(wants, None, NAMED + 1), strict=True
+            wants, placer.place_batch_seen(wants, None, RANKED), strict=True
         ):
             if seen is None:
-                seen = PlacementContext(placer.diagnose(cls), placer.ranked(cls, NAMED + 1))
+                seen = PlacementContext(placer.diagnose(cls), placer.ranked(cls, RANKED))
             plans.append((choices, seen))
             for choice in choices:
                 charged.append((cls, choice))
@@ -308,7 +308,7 @@ def _placed(
             if said
         ]
     )
-    why = explained(seen.diagnosis, choices, seen.ranked[1:], note)
+    why = explained(seen.diagnosis, choices, seen.ranked, note)
     shares = shares_on(choices, ordinals, [pod.uid for pod in pods])
     return placed_draft(
         state, kind.binding, shares, why, uuid_of(assignment), kind.cls.requirements

@@ -24,7 +24,7 @@ from wharfinger.engine.nodes.place import Diagnosis, NodeChoice
 from wharfinger.events.decisions import NodeShare
 from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.stages.cluster.answers import placed_draft, released_draft
-from wharfinger.stages.cluster.explain import NAMED, cut, explained
+from wharfinger.stages.cluster.explain import cut, explained
 from wharfinger.stages.cluster.node_search import charge, placer_of, room_kept
 from wharfinger.stages.cluster.state import ClusterStageState, Motion, places_pods
 from wharfinger.stages.cluster_snapshots import pods_of, replica_pod
@@ -89,7 +89,7 @@ def place_for(
             return None
         devices = take_devices(best.row, held.cls.needs) if held.cls.needs else ()
         assert devices is not None, "a feasible node has the devices"
-        others = tuple([c for c in found if c is not best][:NAMED])
+        others = tuple([c for c in found if c is not best][:1])
         return ReplicaPlace(NodeChoice(best.row, best.score, devices), looked_at, others)
 
 

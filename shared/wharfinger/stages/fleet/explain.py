@@ -18,23 +18,19 @@ from wharfinger.engine.fleet.assign import ReplicaDivision
 from wharfinger.engine.fleet.decide import Solution, Steps
 from wharfinger.engine.fleet.feasible import Feasible
 from wharfinger.engine.fleet.question import Question
-from wharfinger.events.decisions import Explanation, FailoverSets, ScoredCandidate
-from wharfinger.rules.clusters.locality import locality
+from wharfinger.events.decisions import Explanation, FailoverSets
 from wharfinger.stages.fleet.columns import Array
-from wharfinger.stages.fleet.state import BindingState, FleetState
+from wharfinger.stages.fleet.state import FleetState
 
 MAX_SHOWN = 2**31 - 1
 """Larger numbers are replaced by this one in explanations, so that an absurdly large request does
 not make them long."""
 
-SHOWN = 4
-"""How many of the chosen clusters, and how many of the runners-up, an explanation names."""
-
 LIMIT = 2048
 """The largest size of an explanation, in bytes of canonical JSON."""
 
 PLENTY = 150
-"""With at most this many characters of names and note, an explanation fits into `LIMIT`, even at
+"""With at most this many characters of names and texts, an explanation fits into `LIMIT`, even at
 six bytes for each character and with every number at its longest."""
 
 NOTE_LENGTH = 200
@@ -42,67 +38,42 @@ NOTE_LENGTH = 200
 WHY_LENGTH = 120
 
 
-def explanation_of(
-    state: FleetState, record: BindingState, question: Question, solution: Solution
-) -> Explanation:
+def explanation_of(state: FleetState, question: Question, solution: Solution) -> Explanation:
     """Build the explanation of a solution. It describes the affinity term that led to the answer:
     how many clusters were evaluated, how many were feasible, and how many were refused for which
-    reason. If replicas were divided, it also names the best of the chosen clusters. If no affinity
-    term led to the answer, the explanation has only the note of the answer."""
+    reason. If replicas were divided, it also names the best chosen cluster and the best other one.
+    If no affinity term led to the answer, the explanation has only the note of the answer."""
     answer, steps = solution.answer, solution.decisive
     if steps is None:
         return bounded(Explanation(note=answer.note))
     fit = steps.term.feasible
     looked_at = len(fit.verdicts)
     if isinstance(steps.outcome, ReplicaDivision):
-        return _assigned(state, record, question, steps, steps.outcome.weights)
+        return _assigned(state, question, steps)
     refused = dict(fit.refused)
     if exhausted := steps.exhausted:
         refused[NO_CAPACITY] = exhausted
     return bounded(Explanation(looked_at, len(fit), refused, note=answer.note))
 
 
-def _assigned(
-    state: FleetState,
-    record: BindingState,
-    question: Question,
-    steps: Steps,
-    weights: Mapping[str, int],
-) -> Explanation:
-    """Build the explanation of a division of replicas over clusters. It names the best of the
-    chosen clusters with their weights, and the best of the other feasible clusters, at most 4
-    (`SHOWN`) of each.
+def _assigned(state: FleetState, question: Question, steps: Steps) -> Explanation:
+    """Build the explanation of a division of replicas over clusters.
 
-    The clusters are ranked in this order: clusters that held replicas of the binding come first;
-    then the higher estimate; then the name. `weights`: cluster -> its weight in the division.
+    It names the best of the chosen clusters and the best of the other feasible clusters, each with
+    its estimate. The clusters are ranked in this order: clusters that held replicas of the binding
+    come first; then the higher estimate; then the name.
     """
     fit, estimates = steps.term.feasible, steps.term.estimates
     targets, held = steps.answer.targets, question.held
     if isinstance(estimates, list):
-        best = _best_of_few(fit, estimates, held, targets)
+        indexes = _best_of_few(fit, estimates, held, targets)
     else:
         assert isinstance(estimates, np.ndarray), "estimates are a list or an array"
-        best = _best_of_many(state, fit, estimates, held, targets)
-    chosen, others = [
-        tuple([_scored(state, record, fit.names[i], int(estimates[i]), held) for i in indexes])
-        for indexes in best
-    ]
-    division = {c.name: min(weights[c.name], MAX_SHOWN) for c in chosen if c.name in weights}
-    note = steps.answer.note
+        indexes = _best_of_many(state, fit, estimates, held, targets)
+    best = {fit.names[i]: min(int(estimates[i]), MAX_SHOWN) for i in indexes if i >= 0}
     return bounded(
-        Explanation(len(fit.verdicts), len(fit), fit.refused, chosen, others, division, note)
+        Explanation(len(fit.verdicts), len(fit), fit.refused, note=steps.answer.note, best=best)
     )
-
-
-def _scored(
-    state: FleetState, record: BindingState, name: str, estimate: int, held: Mapping[str, int]
-) -> ScoredCandidate:
-    by = state.estimated_by(record, state.clusters[name])
-    if name in state.cluster_index.provisioning and estimate > state.fits(
-        record, state.clusters[name]
-    ):
-        by = "pools"
-    return ScoredCandidate(name, locality(name, held), min(estimate, MAX_SHOWN), by)
 
 
 def bounded(explanation: Explanation) -> Explanation:
@@ -111,15 +82,11 @@ def bounded(explanation: Explanation) -> Explanation:
     First `note` is cut to 200 characters and `why` to 120. Then parts are removed until the rest is
     short enough, in this order:
 
-    - the best clusters that were not chosen, from the last one;
-    - the division (cluster -> weight);
-    - the chosen clusters, from the last one; the first one stays;
     - the cluster names in the failover sets (reserved, available, candidate and failed clusters);
       the sizes of the sets stay;
-    - the first chosen cluster, together with the note.
+    - the best clusters, together with the note.
     """
-    chosen, others = explanation.chosen, explanation.runners_up
-    length = 2 * sum([len(s.name) for s in chosen]) + sum([len(s.name) for s in others])
+    length = sum([len(name) for name in explanation.best])
     if (
         length + len(explanation.note) + len(explanation.why) <= PLENTY
         and explanation.failover is None
@@ -129,20 +96,11 @@ def bounded(explanation: Explanation) -> Explanation:
         explanation = msgspec.structs.replace(explanation, note=_cut(explanation.note, NOTE_LENGTH))
     if len(explanation.why) > WHY_LENGTH:
         explanation = msgspec.structs.replace(explanation, why=_cut(explanation.why, WHY_LENGTH))
-    while len(canonical(explanation)) > LIMIT:
-        if explanation.runners_up:
-            explanation = msgspec.structs.replace(
-                explanation, runners_up=explanation.runners_up[:-1]
-            )
-        elif explanation.division:
-            explanation = msgspec.structs.replace(explanation, division={})
-        elif len(explanation.chosen) > 1:
-            explanation = msgspec.structs.replace(explanation, chosen=explanation.chosen[:-1])
-        elif explanation.failover is not None and explanation.failover.failed:
-            sets = FailoverSets(counts=explanation.failover.counts)
-            explanation = msgspec.structs.replace(explanation, failover=sets)
-        else:
-            explanation = msgspec.structs.replace(explanation, chosen=(), note="")
+    if len(canonical(explanation)) > LIMIT and explanation.failover is not None:
+        sets = FailoverSets(counts=explanation.failover.counts)
+        explanation = msgspec.structs.replace(explanation, failover=sets)
+    if len(canonical(explanation)) > LIMIT:
+        explanation = msgspec.structs.replace(explanation, best={}, note="")
     return explanation
 
 
@@ -152,30 +110,26 @@ def _cut(text: str, length: int) -> str:
 
 def _best_of_few(
     fit: Feasible, estimates: list[int], held: Mapping[str, int], targets: Mapping[str, int]
-) -> tuple[list[int], list[int]]:
-    """Return two lists of indexes into the feasible clusters: the best clusters that were chosen,
-    and the best clusters that were not. Each list has at most 4 (`SHOWN`) indexes.
+) -> tuple[int, int]:
+    """Return two indexes into the feasible clusters: the best cluster that was chosen, and the best
+    one that was not; -1: there is none.
 
     Clusters that held replicas before come first; then the higher estimate; then the name. Example:
-    estimates [5, 9, 7], no replicas before, clusters 0 and 2 chosen: ([2, 0], [1]). `fit`: the
-    feasible clusters. `estimates[i]`: how many more replicas fit in cluster i. `held`, `targets`:
-    cluster -> replicas before and after the decision.
+    estimates [5, 9, 7], no replicas before, clusters 0 and 2 chosen: (2, 1). `fit`: the feasible
+    clusters. `estimates[i]`: how many more replicas fit in cluster i. `held`, `targets`: cluster ->
+    replicas before and after the decision.
     """
-    names = fit.names
-    order = sorted(range(len(names)), key=estimates.__getitem__, reverse=True)
-    if held:
-        order.sort(key=lambda i: names[i] not in held)
-    chosen: list[int] = []
-    others: list[int] = []
-    full = min(SHOWN, len(targets)) + min(SHOWN, len(names) - len(targets))
-    for i in order:
-        into = chosen if names[i] in targets else others
-        if len(into) < SHOWN:
-            into.append(i)
-            full -= 1
-            if full == 0:
-                break
-    return chosen, others
+    chosen = other = most_chosen = most_other = -1
+    for i, name in enumerate(fit.names):
+        rank = estimates[i]
+        if name in held:
+            rank += HELD_RANK
+        if name in targets:
+            if rank > most_chosen:
+                chosen, most_chosen = i, rank
+        elif rank > most_other:
+            other, most_other = i, rank
+    return chosen, other
 
 
 def _best_of_many(
@@ -184,41 +138,33 @@ def _best_of_many(
     estimates: Array,
     held: Mapping[str, int],
     targets: Mapping[str, int],
-) -> tuple[list[int], list[int]]:
-    """Return two lists of indexes into the feasible clusters: the best clusters that were chosen,
-    and the best clusters that were not. Each list has at most 4 (`SHOWN`) indexes.
+) -> tuple[int, int]:
+    """Return two indexes into the feasible clusters: the best cluster that was chosen, and the best
+    one that was not; -1: there is none.
 
-    Clusters that held replicas before come first; then the higher estimate; then the name. The
-    function gives the same result as `_best_of_few`, but is faster for many clusters: it takes the
-    maximum of an array repeatedly. `fit`: the feasible clusters. `estimates`: int64, how many more
-    replicas fit in each feasible cluster. `held`, `targets`: cluster -> replicas before and after
-    the decision.
+    The function gives the same result as `_best_of_few`, but is faster for many clusters. `fit`:
+    the feasible clusters. `estimates`: int64, how many more replicas fit in each feasible cluster.
+    `held`, `targets`: cluster -> replicas before and after the decision.
     """
-    chosen = np.arange(len(fit)) if len(targets) == len(fit) else _indexes(state, fit, targets)
-    ranks = estimates.copy()
+    if not len(fit):
+        return -1, -1
+    ranks = estimates
     mine = _indexes(state, fit, held)
     if mine.size:
+        ranks = ranks.copy()
         ranks[mine] += HELD_RANK
-    own = ranks[chosen]
-    ranks[chosen] = -1
-    return [int(chosen[i]) for i in _greatest(own)], _greatest(ranks)
+    if len(targets) == len(fit):
+        return int(ranks.argmax()), -1
+    theirs = _indexes(state, fit, targets)
+    chosen = int(theirs[ranks[theirs].argmax()]) if theirs.size else -1
+    left = ranks.copy()
+    left[theirs] = -1
+    other = int(left.argmax())
+    return chosen, other if left[other] >= 0 else -1
 
 
 HELD_RANK = 2**40
 """Is added to the rank of a cluster that holds replicas; larger than every estimate."""
-
-
-def _greatest(ranks: Array) -> list[int]:
-    """Return the indexes of the greatest values of `ranks` that are not negative, at most `SHOWN`
-    of them, the greatest first; ties by index. Overwrites `ranks`."""
-    found: list[int] = []
-    for _ in range(min(SHOWN, len(ranks))):
-        i = int(ranks.argmax())
-        if ranks[i] < 0:
-            break
-        found.append(i)
-        ranks[i] = -1
-    return found
 
 
 def _indexes(state: FleetState, fit: Feasible, names: Mapping[str, int]) -> Array:

@@ -23,13 +23,12 @@ from wharfinger.engine.fleet.objective import (
 )
 from wharfinger.engine.fleet.select import constrained
 from wharfinger.engine.fleet.spread_floor import broken
-from wharfinger.events.decisions import Explanation, ScoredCandidate
+from wharfinger.events.decisions import Explanation
 from wharfinger.events.proposals import RescheduleProposed
 from wharfinger.rules.clusters.filters import first_refusal
-from wharfinger.rules.clusters.locality import locality
 from wharfinger.rules.clusters.rule import ClusterQuery
 from wharfinger.rules.clusters.silent import SilentFilter
-from wharfinger.stages.fleet.explain import MAX_SHOWN, SHOWN, bounded
+from wharfinger.stages.fleet.explain import MAX_SHOWN, bounded
 from wharfinger.stages.fleet.solve import SolveResult
 from wharfinger.stages.fleet.state import BindingState, FleetState
 
@@ -67,7 +66,7 @@ def relocation(
         if isinstance(compared, tuple):
             return compared
         note = f"{note}: {compared}"
-    return SolveResult(wanted, found.name, _explained(state, record, wanted, held, note))
+    return SolveResult(wanted, found.name, _explained(state, record, wanted, note))
 
 
 def _malformed(
@@ -221,16 +220,9 @@ def _facts(state: FleetState, name: str) -> Cluster:
 
 
 def _explained(
-    state: FleetState,
-    record: BindingState,
-    wanted: Mapping[str, int],
-    held: Mapping[str, int],
-    note: str,
+    state: FleetState, record: BindingState, wanted: Mapping[str, int], note: str
 ) -> Explanation:
-    chosen: list[ScoredCandidate] = []
-    for name in list(wanted)[:SHOWN]:
-        cluster = state.clusters[name]
-        estimate = min(MAX_SHOWN, state.fits(record, cluster))
-        by = state.estimates.estimated_by(record, cluster)
-        chosen.append(ScoredCandidate(name, locality(name, held), estimate, by))
-    return bounded(Explanation(len(state.order), len(wanted), chosen=tuple(chosen), note=note))
+    best = {
+        name: min(MAX_SHOWN, state.fits(record, state.clusters[name])) for name in list(wanted)[:1]
+    }
+    return bounded(Explanation(len(state.order), len(wanted), note=note, best=best))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
 
 import msgspec
 
@@ -31,12 +30,11 @@ from wharfinger.events.decisions import (
     PlacementDecided,
     PlacementHeld,
     PlacementReleased,
-    ScoredCandidate,
     SelectionCondition,
     SelectionTrigger,
 )
 from wharfinger.kernel.decider import Draft, Micros
-from wharfinger.stages.fleet.explain import SHOWN, bounded
+from wharfinger.stages.fleet.explain import bounded
 from wharfinger.stages.fleet.state import FleetState
 from wharfinger.stages.fleet.state.selections import (
     SECOND,
@@ -47,6 +45,9 @@ from wharfinger.stages.fleet.state.selections import (
     name_of,
     subject_of,
 )
+
+SHOWN = 4
+"""How many of the clusters that would come, and of those that would go, a held change names."""
 
 STAYING = 2**40
 """The hysteresis, in points, with which no new cluster replaces a selected one; larger than every
@@ -238,8 +239,8 @@ def _parts(
 def _explained(choice: SelectionResult) -> Explanation:
     """Build the explanation of a selection. It has the number of clusters of the placement's
     cluster sets, the number of clusters that passed all filters, and the number that each filter
-    removed (predicates, taints). It also has the `SHOWN` best selected clusters and the `SHOWN`
-    best clusters that were not selected, with their total scores; ties by name."""
+    removed (predicates, taints). It also has the best selected cluster and the best cluster that
+    was not selected, with their total scores; ties by name."""
     available, matched, passed = (
         None if c is None else len(c) for c in (choice.available, choice.matched, choice.passed)
     )
@@ -248,19 +249,19 @@ def _explained(choice: SelectionResult) -> Explanation:
         "TaintToleration": 0 if matched is None or passed is None else matched - passed,
     }
     totals, taken = choice.total_of, set(choice.selected)
-    others = nsmallest(
-        SHOWN,
+    other = min(
         [name for name in totals if name not in taken],
         key=lambda name: (-totals[name], name),
+        default=None,
     )
+    named = [*choice.selected[:1], *([] if other is None else [other])]
     return bounded(
         Explanation(
             candidates=available or 0,
             feasible=passed or 0,
             refused={reason: n for reason, n in fell.items() if n},
-            chosen=tuple([ScoredCandidate(name, totals[name]) for name in choice.selected[:SHOWN]]),
-            runners_up=tuple([ScoredCandidate(name, totals[name]) for name in others]),
             note=choice.status_trouble.message,
+            best={name: totals[name] for name in named},
         )
     )
 

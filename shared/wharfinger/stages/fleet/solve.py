@@ -74,7 +74,7 @@ def solve(
     question, solution, waits = decide_surely(state, record, question)
     if state.questions is not None:
         state.questions.append(msgspec.structs.replace(question, held=dict(held)))
-    verdict = _verdict(state, record, question, solution)
+    verdict = _verdict(state, question, solution)
     return msgspec.structs.replace(verdict, waits=waits) if waits else verdict
 
 
@@ -83,14 +83,12 @@ def solve_in_term(state: FleetState, record: BindingState, place: int) -> SolveR
     active."""
     question = question_of(state, record, record.targets, fresh=True)
     steps = decide_term(question, question.terms[place])
-    return _verdict(state, record, question, Solution(steps.answer, (steps,)))
+    return _verdict(state, question, Solution(steps.answer, (steps,)))
 
 
-def _verdict(
-    state: FleetState, record: BindingState, question: Question, solution: Solution
-) -> SolveResult:
+def _verdict(state: FleetState, question: Question, solution: Solution) -> SolveResult:
     answer = solution.answer
-    explanation = explanation_of(state, record, question, solution)
+    explanation = explanation_of(state, question, solution)
     return SolveResult(answer.targets, answer.affinity, explanation, answer.reason)
 
 

@@ -198,14 +198,17 @@ def _cluster(
     name, state, record, held = facts.name, suggest.state, suggest.record, suggest.question.held
     cluster, targets = state.clusters[name], steps.answer.targets
     used = name in targets and not refused
+    estimate, source = suggest.estimate(name), state.estimated_by(record, cluster)
+    if name in state.cluster_index.provisioning and estimate > state.fits(record, cluster):
+        source = "pools"
     return ClusterTrace(
         name=name,
         region=facts.region,
         held=held.get(name, 0),
         refused=refused,
         locality=locality(name, held),
-        estimate=suggest.estimate(name),
-        source=state.estimated_by(record, cluster),
+        estimate=estimate,
+        source=source,
         counted_at=None if cluster.capacity is None else cluster.counted_at,
         pending=cluster.taken.get(record.class_key, 0),
         selected=not refused and name in selected,
