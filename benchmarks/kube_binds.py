@@ -23,7 +23,6 @@ import psutil
 from infra.kube.cluster import kube_scheduler
 
 from benchmarks.plane import a_plane
-from benchmarks.processor import processor_seconds
 from wharfinger.runtime.kube.api import ApiError, KubeApi
 from wharfinger.runtime.kube.joined import SCHEDULER, JoinedCluster, store_joined
 from wharfinger.runtime.kube.kubeconfig import Access
@@ -32,6 +31,12 @@ from wharfinger.runtime.kube.rights import NAMESPACE
 
 NAME = "bench"
 TURNS = 2
+
+SCHEDULER_PART = "scheduler"
+"""The name by which processes of the scheduler that is measured are counted."""
+
+_Processes = list[tuple[str, psutil.Process]]
+"""Each with the name by which it is counted."""
 
 
 class _Meta(msgspec.Struct):
@@ -105,12 +110,12 @@ async def measure(cluster: Path, access: Access, pods: int) -> None:
         for turn in range(TURNS):
             home = f"binds-theirs-{turn}"
             async with _waiting(api, home, pods, "default-scheduler") as seen:
-                with _theirs(cluster) as used:
-                    found["kube-scheduler"].append(await _bound(seen, pods, used, cluster))
+                with _theirs(cluster) as running:
+                    found["kube-scheduler"].append(await _bound(seen, pods, running))
             home = f"binds-ours-{turn}"
             async with _waiting(api, home, pods, SCHEDULER) as seen:
-                with _ours(access) as used:
-                    found["wharfinger"].append(await _bound(seen, pods, used, cluster))
+                with _ours(cluster, access) as running:
+                    found["wharfinger"].append(await _bound(seen, pods, running))
     for name, turns in found.items():
         rates = ", ".join(f"{one.a_second:.0f}" for one in turns)
         each = median(one.processor_s / one.pods * 1000 for one in turns)
@@ -122,24 +127,38 @@ async def measure(cluster: Path, access: Access, pods: int) -> None:
                 print(f"  {server:<22} {each:>5.1f} ms of processor each")
 
 
-async def _bound(seen: _Seen, pods: int, used: Callable[[], float], cluster: Path) -> Bound:
+async def _bound(seen: _Seen, pods: int, found: Callable[[], _Processes]) -> Bound:
+    """`found`: looks for the processes of the scheduler (named `SCHEDULER_PART`) and of the
+    cluster. That takes long, so in the time that is measured those are read that were found
+    before; one that is younger counts from its start."""
+    known = found()
     await seen.until(lambda: bool(seen.bound))
     first, began = len(seen.bound), time.perf_counter()
-    servers, processor = _servers(cluster), used()
+    before = _seconds(known)
     await seen.until(lambda: len(seen.bound) >= pods)
-    seconds, processor = time.perf_counter() - began, used() - processor
-    after = _servers(cluster)
-    spent = {name: s - servers.get(name, 0.0) for name, s in after.items()}
-    return Bound(pods - first, seconds, processor, spent)
+    seconds = time.perf_counter() - began
+    spent: dict[str, float] = {}
+    for (name, pid), used in _seconds(found()).items():
+        spent[name] = spent.get(name, 0.0) + used - before.get((name, pid), 0.0)
+    return Bound(pods - first, seconds, spent.pop(SCHEDULER_PART, 0.0), spent)
 
 
-def _servers(cluster: Path) -> dict[str, float]:
-    """Processor seconds so far of the programs that run for the cluster, by name."""
-    found: dict[str, float] = {}
+def _seconds(processes: _Processes) -> dict[tuple[str, int], float]:
+    """Processor seconds so far of each."""
+    found: dict[tuple[str, int], float] = {}
+    for name, process in processes:
+        with suppress(psutil.Error):
+            found[name, process.pid] = sum(process.cpu_times()[:2])
+    return found
+
+
+def _servers(cluster: Path) -> _Processes:
+    """The programs that run for the cluster, by name."""
+    found: _Processes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if process.cwd() == str(cluster) or str(cluster) in " ".join(process.cmdline()):
-                found[process.name()] = sum(process.cpu_times()[:2])
+                found.append((process.name(), process))
     return found
 
 
@@ -163,18 +182,24 @@ async def _waiting(api: KubeApi, home: str, pods: int, scheduler: str) -> AsyncI
 
 
 @contextmanager
-def _theirs(cluster: Path) -> Iterator[Callable[[], float]]:
+def _theirs(cluster: Path) -> Iterator[Callable[[], _Processes]]:
     with kube_scheduler(cluster, requests_a_second=10_000) as process:
-        yield lambda: sum(process.cpu_times()[:2])
+        yield lambda: [
+            (SCHEDULER_PART if one.pid == process.pid else name, one)
+            for name, one in _servers(cluster)
+        ]
 
 
 @contextmanager
-def _ours(access: Access) -> Iterator[Callable[[], float]]:
+def _ours(cluster: Path, access: Access) -> Iterator[Callable[[], _Processes]]:
     with a_plane() as plane:
         plane.up()
         joined = JoinedCluster(NAME, access, "act", verbs=("bind",), write_access=access)
         store_joined(plane.data_dir / "clusters", joined)
-        yield lambda: sum(processor_seconds(plane).values())
+        yield lambda: [
+            *((SCHEDULER_PART, process) for _, process in plane.processes()),
+            *_servers(cluster),
+        ]
 
 
 async def create(api: KubeApi, path: str, body: dict[str, object]) -> None:

@@ -1,11 +1,13 @@
-"""The Events of one cluster are sent beside its effects and never hold them up: one at a time, and
-at most so many a second that they take little of an API server that is busy with effects."""
+"""The Events of one cluster are sent beside its effects and never hold them up: one at a time,
+after a burst of effects, and at most so many a second that they take little of an API server that
+is busy."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -31,6 +33,9 @@ WAITING_MAX = 1_000
 COUNTED_MAX = 10_000
 """Events of which it is remembered how often they were said."""
 
+HELD_S = 5.0
+"""So long Events wait for a burst of effects at most. Of a longer one they are sent beside it."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -45,6 +50,9 @@ class PodEvents:
         self._budget = EventBudget()
         self._counts: OrderedDict[str, int] = OrderedDict()
         self._stopped_until: Micros = 0
+        self._free = asyncio.Event()
+        self._free.set()
+        self._held_until: Micros = 0
         self.dropped = 0
 
     def offer(self, effect: Effect) -> None:
@@ -58,6 +66,20 @@ class PodEvents:
             return
         self._waiting.put_nowait((event, at))
 
+    def hold(self) -> None:
+        """A burst of effects begins. Events wait until `free`, for `HELD_S` at most."""
+        self._free.clear()
+        self._held_until = self._clock() + int(HELD_S * SECOND_US)
+
+    def free(self) -> None:
+        self._free.set()
+
+    async def _until_free(self) -> None:
+        left = (self._held_until - self._clock()) / SECOND_US
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, left)):
+                await self._free.wait()
+
     async def run(self, api: KubeApi) -> None:
         """Until cancelled."""
         dropped = 0
@@ -67,6 +89,7 @@ class PodEvents:
                 events.append(self._waiting.get_nowait())
             if not await paused(api):
                 for event, at in events:
+                    await self._until_free()
                     await asyncio.sleep(self._budget.take(self._clock()) / SECOND_US)
                     await self._send(api, event, at)
             if self.dropped > dropped:

@@ -9,10 +9,12 @@ the Lease, to a server other than the one that was joined, or on facts that are 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import structlog
 
+from wharfinger.domain.scheduler import DEFAULT_SCHEDULER
 from wharfinger.domain.text import one_line
 from wharfinger.domain.time import Micros
 from wharfinger.runtime.kube.api import KubeApi
@@ -30,7 +32,12 @@ from wharfinger.stages.actuator.attempts import SECOND_US, Attempts, Key
 from wharfinger.stages.actuator.effects import Effect, EffectObject
 from wharfinger.stages.actuator.observed import Rejections, reported
 from wharfinger.stages.actuator.pacing import Concurrency
-from wharfinger.stages.actuator.plan import changed_marks, evicted_workloads, on_fresh_facts
+from wharfinger.stages.actuator.plan import (
+    changed_marks,
+    evicted_workloads,
+    on_fresh_facts,
+    undecided_pods,
+)
 from wharfinger.stages.actuator.requests import (
     ApiRequest,
     mark_request,
@@ -49,6 +56,8 @@ longer."""
 
 LOOK_S = 1.0
 """How often a writer that is not woken looks whether something is due."""
+
+T = TypeVar("T")
 
 Known = Callable[[], tuple[ActuatorState, Micros] | None]
 
@@ -78,6 +87,7 @@ class Writer:
         self._identity = Identity(joined.name, joined.uid, self._another)
         self._wake = asyncio.Event()
         self._concurrency = Concurrency()
+        self._looked = asyncio.Event()
         self._shown: set[Key] = set()
         self._marked: dict[str, str] = {}
         self._events = PodEvents(joined.name, holder, context.clock)
@@ -101,6 +111,9 @@ class Writer:
                     async with asyncio.TaskGroup() as group:
                         group.create_task(lease.keep(), name=f"{self.joined.name}-lease")
                         group.create_task(self._write(api, lease), name=f"{self.joined.name}-write")
+                        group.create_task(
+                            self._connect(api, lease), name=f"{self.joined.name}-connections"
+                        )
                         group.create_task(self._events.run(api), name=f"{self.joined.name}-events")
                 except* ReplacedError:
                     lease.forget()
@@ -160,6 +173,7 @@ class Writer:
         while True:
             at = self._clock()
             due = self._due(at)
+            self._looked.set()
             self.why = self._why_not(lease, at)
             if due and not self.why:
                 self.why = await self._stopped(api)
@@ -169,6 +183,28 @@ class Writer:
             if due:  # it is not looked more often because decisions come
                 await asyncio.sleep(LOOK_S)
             await self._rest(self.attempts.next_due(at))
+
+    def _undecided(self) -> int:
+        """How many pods wait for a decision, of those that may be bound here."""
+        known = self._known()
+        work = None if known is None else known[0].get(self.joined.name)
+        if work is None or "bind" not in self.joined.verbs_in_force:
+            return 0
+        return undecided_pods(work, self.joined.scheduler or DEFAULT_SCHEDULER)
+
+    async def _connect(self, api: KubeApi, lease: KubeLease) -> None:
+        """Opens the connections for a burst of bindings while it is decided about its pods. Pods
+        that stay undecided keep none open."""
+        connected = 0
+        while True:
+            await self._looked.wait()
+            self._looked.clear()
+            wanted = min(self._undecided(), self._concurrency.allowed)
+            if wanted > connected and not self._why_not(lease, self._clock()):
+                await api.connect(wanted)
+                connected = wanted
+            elif not wanted:
+                connected = 0
 
     def _why_not(self, lease: KubeLease, at: Micros) -> str:
         if self._settings.actuator_paused:
@@ -205,11 +241,22 @@ class Writer:
         return ""
 
     async def _send_all(self, api: KubeApi, lease: KubeLease, due: list[Effect]) -> None:
-        """Never more than allowed under way, and no more than `BATCH` begun before it is looked
-        again; those under way go on meanwhile. Ends early where the Lease runs out, or the server
-        asks for a pause."""
+        """Never more than allowed under way, and no more than `BATCH` begun since it was last
+        asked whether writing is stopped. That is asked again early enough that nothing waits for
+        the answer. Ends early where the Lease runs out, or the server asks for a pause."""
         waiting, under_way = list(reversed(due)), dict[asyncio.Task[None], EffectObject]()
-        evictions, begun = {effect.key for effect in due if effect.workload}, 0
+        evictions = {effect.key for effect in due if effect.workload}
+        look: asyncio.Task[str] | None = None
+        begun = since_look = 0
+        ended = asyncio.Event()
+
+        def begin(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+            task = asyncio.create_task(work)
+            task.add_done_callback(lambda _: ended.set())
+            return task
+
+        if len(due) > self._concurrency.allowed:
+            self._events.hold()
         try:
             while under_way or (waiting and self._may_begin(lease)):
                 while (
@@ -219,23 +266,27 @@ class Writer:
                     and len(under_way) < self._concurrency.allowed
                 ):
                     effect = waiting.pop()
-                    under_way[asyncio.create_task(self._send(api, effect))] = effect.object
-                    begun += 1
-                if waiting and begun == BATCH and self._may_begin(lease):
-                    stopped = await self._stopped(api)
-                    busy = {*under_way.values()}
-                    waiting = [] if stopped else self._next(lease, busy, evictions)
-                    begun = 0
-                    continue
-                if not under_way:
+                    under_way[begin(self._send(api, effect))] = effect.object
+                    begun, since_look = begun + 1, since_look + 1
+                if look is None and waiting and begun >= BATCH - self._concurrency.allowed:
+                    look, since_look = begin(self._stopped(api)), 0
+                if not under_way and look is None:
                     continue  # the Lease ran out since the loop looked at it
-                done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
+                await ended.wait()
+                ended.clear()
+                for task in [task for task in under_way if task.done()]:
                     del under_way[task]
                     task.result()
+                if look is not None and look.done():
+                    stopped, look, begun = look.result(), None, since_look
+                    busy = {*under_way.values()}
+                    waiting = [] if stopped else self._next(lease, busy, evictions)
         finally:
+            self._events.free()
             for task in under_way:
                 task.cancel()
+            if look is not None:
+                look.cancel()
 
     def _next(self, lease: KubeLease, busy: set[EffectObject], evictions: set[Key]) -> list[Effect]:
         """What is begun while requests about `busy` are under way, the last one first; empty where

@@ -48,7 +48,7 @@ from wharfinger.stages.actuator.attempts import (
 )
 from wharfinger.stages.actuator.effects import Cause, Effect, EffectObject
 from wharfinger.stages.actuator.observed import Rejections, reported
-from wharfinger.stages.actuator.pacing import FIRST, LEAST, MOST, PAUSE_S_MAX, Concurrency
+from wharfinger.stages.actuator.pacing import LEAST, MOST, PAUSE_S_MAX, Concurrency
 from wharfinger.stages.actuator.plan import (
     UNSCHEDULABLE,
     WAITING_FOR_NODE,
@@ -361,9 +361,9 @@ def test_an_object_that_always_changes_is_refused() -> None:
 def test_fewer_requests_are_under_way_after_too_many() -> None:
     paced, at = Concurrency(), SECOND_US
     paced.answered(Outcome.SLOWED, at)
-    assert paced.allowed == FIRST // 2
+    assert paced.allowed == MOST // 2
     paced.answered(Outcome.SLOWED, at + 1)  # one of the same burst
-    assert paced.allowed == FIRST // 2
+    assert paced.allowed == MOST // 2
     for second in range(2, 100):
         paced.answered(Outcome.SLOWED, second * SECOND_US)
     assert paced.allowed == LEAST

@@ -18,13 +18,15 @@ from wharfinger.events.assignments import AssignmentsDecided, Placed
 from wharfinger.events.cluster_state import NodesObserved, WaitingPodsObserved
 from wharfinger.events.node_share import NodeShare
 from wharfinger.runtime.kube.api import JSON, ApiError, KubeApi
-from wharfinger.runtime.kube.joined import JoinedCluster
+from wharfinger.runtime.kube.joined import SCHEDULER, JoinedCluster
 from wharfinger.runtime.kube.kubeconfig import Access
 from wharfinger.runtime.kube.lease import KubeLease
 from wharfinger.stages.actuator import open_effects
 from wharfinger.stages.actuator.effects import Effect, EffectObject
+from wharfinger.stages.actuator.pacing import MOST
 from wharfinger.stages.actuator.state import ClusterWork
 from wharfinger_actuator.observed_effects import EffectSender
+from wharfinger_actuator.pod_events import HELD_S, PodEvents
 from wharfinger_actuator.sending import BATCH
 from wharfinger_actuator.writer import Writer
 
@@ -36,7 +38,8 @@ ACCESS = Access("https://nowhere.invalid")
 
 class Server(KubeApi):
     """Answers at once, but for the one binding at `SLOW`. `asked`: paths, as they came. `looked`:
-    called when it is asked whether writing is stopped."""
+    called when it is asked whether writing is stopped. `said`: unset while that has no answer.
+    `connections`: how many were to be opened, as it was asked for."""
 
     def __init__(self) -> None:
         super().__init__(ACCESS)
@@ -44,6 +47,12 @@ class Server(KubeApi):
         self.paused = False
         self.slow = asyncio.Event()
         self.looked: Callable[[], None] = lambda: None
+        self.said = asyncio.Event()
+        self.said.set()
+        self.connections: list[int] = []
+
+    async def connect(self, count: int) -> None:
+        self.connections.append(count)
 
     async def request(
         self,
@@ -58,7 +67,9 @@ class Server(KubeApi):
             return b'{"metadata": {"uid": "u"}}'
         if method == "GET":
             self.looked()
-            if self.paused:
+            paused = self.paused
+            await self.said.wait()
+            if paused:
                 return b"{}"
             raise ApiError(404, "NotFound", "no pause")
         self.asked.append(path)
@@ -68,7 +79,7 @@ class Server(KubeApi):
 
 
 def pod(number: int) -> WaitingPod:
-    requirements = Requirements(pod=PodTraits(namespace="shop"))
+    requirements = Requirements(pod=PodTraits(namespace="shop", scheduler=SCHEDULER))
     return WaitingPod(f"u{number}", f"web-{number}", requirements, "shop/web")
 
 
@@ -125,6 +136,85 @@ def test_the_next_batch_begins_while_an_answer_of_the_last_one_is_missing() -> N
 
         await written(writer_of(work), server, all_begun)
         assert len(set(server.asked)) == PODS, "each once"
+
+    asyncio.run(run())
+
+
+def test_a_batch_is_begun_while_it_is_asked_whether_writing_is_stopped_and_no_more() -> None:
+    async def run() -> None:
+        server, work = Server(), work_of(2 * PODS)
+        asked: list[int] = []
+
+        def look() -> None:
+            asked.append(len(server.asked))
+            if server.asked:
+                server.said.clear()
+
+        async def all_begun_that_may_be() -> None:
+            await turns()
+            assert 0 < asked[1] < BATCH, "it is asked before it is needed"
+            assert len(server.asked) == BATCH
+            server.looked = lambda: None
+            server.said.set()
+            server.slow.set()
+            await turns()
+            assert len(server.asked) == 2 * PODS
+
+        server.looked = look
+        await written(writer_of(work), server, all_begun_that_may_be)
+
+    asyncio.run(run())
+
+
+def test_connections_are_opened_once_for_pods_about_which_it_is_decided() -> None:
+    async def run() -> None:
+        server, work = Server(), work_of(0)
+        writer = writer_of(work)
+        lease = SimpleNamespace(held=False, why="another one holds it")
+        task = asyncio.create_task(writer._connect(server, cast("KubeLease", lease)))
+
+        async def look() -> list[int]:
+            writer._looked.set()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            return server.connections
+
+        assert await look() == [], "without the Lease nothing is sent here"
+        lease.held = True
+        assert await look() == [10]
+        assert await look() == [10], "pods that stay undecided keep no connections open"
+        placed(work, 0, 10)
+        assert await look() == [10]
+        waiting = tuple(pod(i) for i in range(2 * MOST))
+        work.observe_waiting(WaitingPodsObserved("oslo", "shop", 0, 2, waiting))
+        assert await look() == [10, MOST], "never more than may be under way"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_event_waits_for_a_burst_of_effects_and_not_for_one_without_end(ends: bool) -> None:
+    async def run() -> None:
+        server, at = Server(), [1]
+        events = PodEvents("oslo", "h", lambda: at[0])
+        task = asyncio.create_task(events.run(server))
+        events.hold()
+        events.offer(open_effects(work_of(1), BINDS, 1)[0])
+        await turns()
+        assert server.asked == []
+        if ends:
+            events.free()
+        else:
+            at[0] += int(HELD_S * 1_000_000)
+            events.offer(open_effects(work_of(1), BINDS, 1)[0])
+            task.cancel()
+            task = asyncio.create_task(events.run(server))
+        await turns()
+        assert [path.split("/")[-1] for path in server.asked] == ["events"]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(run())
 

@@ -12,7 +12,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from email.utils import parsedate_to_datetime
 from typing import Self, TypeVar
 
@@ -20,7 +20,7 @@ import aiohttp
 import msgspec
 
 from wharfinger.domain.text import one_line
-from wharfinger.runtime.kube.credentials import Credentials
+from wharfinger.runtime.kube.credentials import Credentials, CredentialsError
 from wharfinger.runtime.kube.kubeconfig import Access
 
 T = TypeVar("T")
@@ -159,6 +159,16 @@ class KubeApi:
             method, path, parameters, body=body, content_type=content_type, total_s=REQUEST_S_MAX
         ) as response:
             return await self.body_of(response)
+
+    async def connect(self, count: int) -> None:
+        """Opens connections, so that `count` are there for requests that come within seconds. What
+        is asked for costs the server little; what it answers does not matter."""
+
+        async def ask() -> None:
+            with suppress(ApiError, UnreachableError, CredentialsError):
+                await self.request("GET", "/version")
+
+        await asyncio.gather(*(ask() for _ in range(count)))
 
     async def body_of(self, response: aiohttp.ClientResponse) -> bytes:
         """All of it. UnreachableError: it broke off, or is longer than `ANSWER_BYTES_MAX`."""

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from wharfinger.domain.actuation import CLOSED_BY, Verb, is_ours
 from wharfinger.domain.ids import PodUid
 from wharfinger.domain.node import Node, Pod, WaitingPod
+from wharfinger.domain.scheduler import DEFAULT_SCHEDULER
 from wharfinger.domain.time import Micros
 from wharfinger.stages.actuator.effects import Effect, EffectObject
 from wharfinger.stages.actuator.state import EVICTED_US, ClusterWork, PlacedPod, PreemptedPods
@@ -44,6 +45,17 @@ def open_effects(work: ClusterWork, verbs: Collection[Verb], at: Micros) -> list
         found += _evictions(work, at)
         found += _preemptions(work, at)
     return sorted(found, key=_order)
+
+
+def undecided_pods(work: ClusterWork, scheduler: str) -> int:
+    """How many pods wait for a first decision of `scheduler`."""
+    return sum(
+        (pod.requirements.traits.scheduler or DEFAULT_SCHEDULER) == scheduler
+        and pod.condition != GATED
+        and pod.uid not in work.placements
+        and pod.uid not in work.unplaced
+        for pod in work.waiting_pods()
+    )
 
 
 def on_fresh_facts(work: ClusterWork, effects: Iterable[Effect]) -> list[Effect]:
