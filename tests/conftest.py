@@ -6,14 +6,12 @@ import gc
 import os
 import shutil
 import signal
-import tempfile
 import uuid
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
-from tests import hunting
+from tests import hunting, run_directory
 from tests.backends import (
     FORCE,
     BackendMissing,
@@ -49,16 +47,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(Watchdog.start().close)
 
 
+ENDED_WELL = (pytest.ExitCode.OK, pytest.ExitCode.INTERRUPTED)
+
+
 def _own_directory(config: pytest.Config) -> None:
     """Temporary directories below one of this run alone: pytest's common one is closed to other
     users whenever another run begins, and as root the embedded database runs as another user. It
-    goes when everything passed."""
-    directory = Path(tempfile.mkdtemp(prefix="wharfinger-tests-"))
+    goes when everything passed, or when somebody ended the run by Ctrl-C."""
+    directory = run_directory.make()
     os.environ["PYTEST_DEBUG_TEMPROOT"] = str(directory)
-    directory.chmod(0o755)
 
     def remove() -> None:
-        if getattr(config, "wharfinger_exit", 1) == 0:
+        if getattr(config, "wharfinger_exit", 1) in ENDED_WELL:
             shutil.rmtree(directory, ignore_errors=True)
 
     config.add_cleanup(remove)
