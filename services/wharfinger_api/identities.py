@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from starlette.types import Scope
 
@@ -14,8 +15,10 @@ from wharfinger.runtime.ledger.tokens import PREFIX, Token, exchanged, make_toke
 from wharfinger_api.access import Principal, Role
 from wharfinger_api.certificates import Network, certificate_in, identity_of
 from wharfinger_api.grants import Grants, ProvenIdentity
-from wharfinger_api.openid import OpenId, claimed
-from wharfinger_api.token_review import TokenReviews
+
+if TYPE_CHECKING:  # each loads an HTTP client: only where it is configured
+    from wharfinger_api.openid import OpenId
+    from wharfinger_api.token_review import TokenReviews
 
 KNOWN_S = 2.0
 """A token that was valid counts as valid for so long without asking again: a revoked one is refused
@@ -88,7 +91,11 @@ class Identities:
         if secret.startswith(PREFIX):
             return await self._token(secret)
         openid, reviews = self._providers.openid, self._providers.reviews
-        claims = claimed(secret) if openid is not None or reviews is not None else None
+        if openid is None and reviews is None:
+            return None
+        from wharfinger_api.openid import claimed
+
+        claims = claimed(secret)
         if claims is None:
             return None
         if openid is not None and claims.get("iss") == openid.issuer:

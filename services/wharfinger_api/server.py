@@ -31,9 +31,8 @@ from wharfinger.runtime.ledger.at_position import PastDatabase
 from wharfinger.runtime.ledger.tokens import make_token, revoke_codes
 from wharfinger.runtime.memory import one_heap, seldom_collect
 from wharfinger.runtime.observability import configure_logging
-from wharfinger.runtime.owner_watch import EXIT_GONE, Lifeline, PlaneGoneError
+from wharfinger.runtime.owner_watch import EXIT_GONE, EXIT_USAGE, WATCH_S, Lifeline, PlaneGoneError
 from wharfinger.runtime.plane import another_database
-from wharfinger.runtime.process import EXIT_USAGE, WATCH_S
 from wharfinger.runtime.process_status import RUN_DIR
 from wharfinger.runtime.settings import Settings, SettingsError, load_settings
 from wharfinger_api.access import Role
@@ -43,11 +42,9 @@ from wharfinger_api.events import Hub
 from wharfinger_api.grants import Grants, GrantsError
 from wharfinger_api.identities import Identities, Providers
 from wharfinger_api.limits import RequestLimits
-from wharfinger_api.openid import OpenId
 from wharfinger_api.operations import Operations
 from wharfinger_api.present import Present
 from wharfinger_api.recording import AccessRecorder
-from wharfinger_api.token_review import TokenReviews
 from wharfinger_api.webhook_delivery import WebhookDelivery
 from wharfinger_api.webhook_receivers import SealedSecrets, SealError, WebhookSender
 
@@ -196,6 +193,8 @@ def providers_of(settings: Settings) -> Providers:
         raise SettingsError(f"api_grants: {error}") from None
     openid = None
     if settings.api_oidc_issuer is not None:
+        from wharfinger_api.openid import OpenId  # loads an HTTP client, as TokenReviews does
+
         openid = OpenId(
             settings.api_oidc_issuer,
             settings.api_oidc_audience,
@@ -206,6 +205,8 @@ def providers_of(settings: Settings) -> Providers:
         )
     reviews = None
     if settings.api_kubernetes is not None:
+        from wharfinger_api.token_review import TokenReviews
+
         try:
             named = settings.api_kubernetes
             access = in_cluster() if str(named) == IN_CLUSTER else read_kubeconfig(named)

@@ -8,26 +8,26 @@ used.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import errno
 import secrets
-import socket
 import time
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from standardwebhooks.webhooks import Webhook as Signer
 
 from wharfinger.domain.text import one_line
 from wharfinger_api.certificates import Network
+
+if TYPE_CHECKING:
+    import aiohttp
 
 TIMEOUT_S = 10.0
 ANSWER_BYTES = 1024
@@ -128,43 +128,6 @@ def _within(address: Address) -> Address:
     return address
 
 
-class CheckedResolver(AbstractResolver):
-    """Gives addresses that may be reached, and no other."""
-
-    def __init__(self, scheme: str, listed: Sequence[Network]) -> None:
-        self._scheme = scheme
-        self._listed = listed
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(
-            host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
-        )
-        allowed: list[ResolveResult] = []
-        for kind, _, protocol, _, where in found:
-            text = str(where[0]).partition("%")[0]
-            if reachable(ip_address(text), self._scheme, self._listed):
-                allowed.append(
-                    ResolveResult(
-                        hostname=host,
-                        host=text,
-                        port=port,
-                        family=kind,
-                        proto=protocol,
-                        flags=socket.AI_NUMERICHOST,
-                    )
-                )
-        if not allowed:
-            said = f"{host}: no address of it may be reached over {self._scheme}"
-            raise PermissionError(errno.EACCES, said)
-        return allowed
-
-    async def close(self) -> None:
-        pass
-
-
 class WebhookSender:
     """Connections to receivers. `listed`: networks of private addresses that may be reached."""
 
@@ -186,6 +149,8 @@ class WebhookSender:
         self, url: str, id_: str, body: bytes, signing: Sequence[str], user_agent: str
     ) -> ReceiverAnswer:
         """`signing`: secrets, the one of now first."""
+        import aiohttp  # a tenth of the API's start, and most planes have no webhook
+
         began = time.monotonic()
         status, error, answer, retry = 0, "", b"", 0.0
         now = datetime.now(UTC)
@@ -220,15 +185,10 @@ class WebhookSender:
     def _session(self, scheme: str) -> aiohttp.ClientSession:
         found = self._sessions.get(scheme)
         if found is None:
-            connector = aiohttp.TCPConnector(
-                resolver=CheckedResolver(scheme, self._listed), use_dns_cache=False, limit=0
-            )
-            found = self._sessions[scheme] = aiohttp.ClientSession(
-                connector=connector,
-                timeout=aiohttp.ClientTimeout(total=self._timeout_s),
-                trust_env=False,
-                auto_decompress=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
+            from wharfinger_api.receiver_sessions import receiver_session
+
+            found = self._sessions[scheme] = receiver_session(
+                scheme, partial(reachable, scheme=scheme, listed=self._listed), self._timeout_s
             )
         return found
 

@@ -45,6 +45,32 @@ def test_without_a_joined_cluster_nothing_is_loaded_that_reads_or_writes_cluster
     )
 
 
+API = """
+import sys
+import wharfinger_api.__main__
+print(*sys.modules)
+"""
+
+
+def test_the_api_loads_no_service_and_no_client_that_is_not_configured() -> None:
+    run = subprocess.run([sys.executable, "-c", API], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert "wharfinger_api.app" in loaded
+    assert (
+        not {
+            "wharfinger.runtime.process",
+            "wharfinger.runtime.health",
+            "wharfinger_api.openid",
+            "wharfinger_api.token_review",
+            "aiohttp",
+            "faust",
+            "httpx",
+            "jwt",
+        }
+        & loaded
+    )
+
+
 def test_the_publisher_loads_neither_stages_nor_engine() -> None:
     run = subprocess.run([sys.executable, "-c", LIST], capture_output=True, text=True, check=True)
     loaded = set(run.stdout.split())

@@ -25,7 +25,6 @@ from wharfinger.kernel.round import Head
 from wharfinger.runtime.ledger import DecisionQuery, Ledger
 from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.fact_events import event_of
-from wharfinger.runtime.topics import shard_for
 from wharfinger.stages.cluster import ClusterDecider
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.world import World
@@ -81,6 +80,8 @@ async def world_at(
     earliest, in microseconds, with the clusters that were not silent at the point; None: it begins
     at the point.
     """
+    from wharfinger.runtime.topics import shard_for  # with the driver of the broker
+
     at = await moment_of(ledger, point)
     heads = await _cut(ledger, at)
     shards = [head for head in heads if head.stream.startswith(FLEET)]

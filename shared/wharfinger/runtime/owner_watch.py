@@ -25,6 +25,12 @@ from wharfinger.runtime.plane import (
 )
 from wharfinger.runtime.processes import ProcessIdentity, end
 
+EXIT_USAGE = 2
+"""Exit code of a service process that cannot start."""
+
+WATCH_S = 1.0
+"""A service process looks so often whether its plane is gone, or a service of it has failed."""
+
 EXIT_GONE = 69
 """Exit code of a service process whose plane is gone (EX_UNAVAILABLE of sysexits.h). Its supervisor
 ends the plane."""

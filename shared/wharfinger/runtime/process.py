@@ -36,7 +36,14 @@ from wharfinger.runtime.incarnation_watch import (
 from wharfinger.runtime.ledger import Ledger, LedgerError, LedgerUnavailable
 from wharfinger.runtime.memory import one_heap, seldom_collect
 from wharfinger.runtime.observability import METRICS, configure_logging
-from wharfinger.runtime.owner_watch import EXIT_GONE, Lifeline, PlaneGoneError, Servers
+from wharfinger.runtime.owner_watch import (
+    EXIT_GONE,
+    EXIT_USAGE,
+    WATCH_S,
+    Lifeline,
+    PlaneGoneError,
+    Servers,
+)
 from wharfinger.runtime.plane import another_database
 from wharfinger.runtime.sent_elsewhere import SentElsewhere
 from wharfinger.runtime.service import Builder, Service, ServiceContext
@@ -56,11 +63,8 @@ class MayFail(Protocol):
     def failed(self) -> str: ...
 
 
-EXIT_USAGE = 2
 EXIT_FATAL = 70
 
-WATCH_S = 1.0
-"""A failed service ends its process after so long at the latest; `/healthz` says so at once."""
 CLOCK_EVERY_S = 5.0
 # a server that is down refuses at once; one that is slow to answer is busy, as at a cold start
 PROBE_TIMEOUT_S = 30.0
