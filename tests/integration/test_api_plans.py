@@ -37,13 +37,6 @@ pytestmark = pytest.mark.integration
 
 
 @pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    opened = await Ledger.open(database_url, "tests")
-    yield opened
-    await opened.close()
-
-
-@pytest_asyncio.fixture
 async def plane(ledger: Ledger) -> Plane:
     plane = a_plane(Random(5))
     await written(ledger, plane.rounds)

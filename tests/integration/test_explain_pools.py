@@ -3,12 +3,10 @@ and replicas that moved."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from io import StringIO
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from rich.console import Console
 from tests.cluster_world import STREAM
 from tests.pool_world import BIG, PoolPlane, a_budget, a_pool, wants
@@ -28,13 +26,6 @@ from wharfinger.stages.cluster.trace import NodesTrace
 from wharfinger_cli.explain import account_page, account_plain
 
 pytestmark = pytest.mark.integration
-
-
-@pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    opened = await Ledger.open(database_url, "tests")
-    yield opened
-    await opened.close()
 
 
 def a_history() -> PoolPlane:

@@ -3,11 +3,9 @@ refused and nothing is lost."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
-import pytest_asyncio
 from tests.counter import Writer, withdrawn
 
 from wharfinger.kernel.decider import Micros
@@ -17,13 +15,6 @@ from wharfinger.runtime.ledger.migration import check
 from wharfinger.runtime.ledger.partitions import TABLES, Span, ensure_partitions, spans
 
 pytestmark = pytest.mark.integration
-
-
-@pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    opened = await Ledger.open(database_url, "tests")
-    yield opened
-    await opened.close()
 
 
 async def there(ledger: Ledger) -> list[Span]:

@@ -28,13 +28,6 @@ pytestmark = pytest.mark.integration
 
 
 @pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    opened = await Ledger.open(database_url, "tests")
-    yield opened
-    await opened.close()
-
-
-@pytest_asyncio.fixture
 async def plane(ledger: Ledger) -> Plane:
     """A small fleet with a past, all of it in the ledger. Its intake is empty: it was told
     directly."""

@@ -11,7 +11,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,13 +33,6 @@ pytestmark = pytest.mark.integration
 KEYS = [f"shop/app-{n}" for n in range(12)]
 WORDS = ("leads", "refused", "sent")
 PROGRAM = "tests.integration.paused_publisher"
-
-
-@pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    opened = await Ledger.open(database_url, "tests-fencing")
-    yield opened
-    await opened.close()
 
 
 @pytest_asyncio.fixture

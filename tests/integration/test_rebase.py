@@ -8,10 +8,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 from tests.apps import until
 from tests.counter import Counter, Counts, withdrawn
 from tests.loops import Acks, a_loop, loop_running, messages
@@ -41,13 +39,6 @@ pytestmark = pytest.mark.integration
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
 YEARS = 7 * 365 * DAY
-
-
-@pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    opened = await Ledger.open(database_url, "tests-rebase")
-    yield opened
-    await opened.close()
 
 
 class Clock:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 import pytest_asyncio
 from tests.scenarios.test_world import SECOND, START, by_stream, story
@@ -16,13 +14,6 @@ from wharfinger.runtime.ledger import Ledger
 from wharfinger.stages.world import World
 
 pytestmark = pytest.mark.integration
-
-
-@pytest_asyncio.fixture
-async def ledger(database_url: str) -> AsyncIterator[Ledger]:
-    opened = await Ledger.open(database_url, "tests")
-    yield opened
-    await opened.close()
 
 
 async def written(ledger: Ledger, rounds: list[RecordedRound]) -> None:

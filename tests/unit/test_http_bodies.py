@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import httpx
 import pytest
@@ -13,7 +13,7 @@ import zstandard
 from wharfinger.runtime.http_bodies import BodyTooLargeError, body_within
 
 MOST = 100_000
-ZEROS = bytes(256 * 1024 * 1024)
+UNPACKED_BYTES = 256 * 1024 * 1024
 
 
 class Sent(httpx.AsyncByteStream):
@@ -45,15 +45,20 @@ async def test_an_empty_body_is_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("packed", "encoding", "error"),
+    ("packers", "encoding", "error"),
     [
-        (gzip.compress(ZEROS), "gzip", BodyTooLargeError),
-        (zstandard.compress(ZEROS), "zstd", httpx.DecodingError),
-        (gzip.compress(gzip.compress(ZEROS)), "gzip, gzip", httpx.DecodingError),
+        ([gzip.compress], "gzip", BodyTooLargeError),
+        ([zstandard.compress], "zstd", httpx.DecodingError),
+        ([gzip.compress, gzip.compress], "gzip, gzip", httpx.DecodingError),
     ],
     ids=["gzip", "zstd", "gzip of gzip"],
 )
-async def test_a_bomb_is_not_unpacked(packed: bytes, encoding: str, error: type[Exception]) -> None:
+async def test_a_bomb_is_not_unpacked(
+    packers: Sequence[Callable[[bytes], bytes]], encoding: str, error: type[Exception]
+) -> None:
+    packed = bytes(UNPACKED_BYTES)
+    for pack in packers:
+        packed = pack(packed)
     tracemalloc.start()
     try:
         with pytest.raises(error):
