@@ -181,7 +181,7 @@ fuzz: setup ## Fuzz what reads from outside, guided by coverage (TARGETS="events
 
 .PHONY: test-kafka
 test-kafka: setup ## The tests that use a broker, against a real Apache Kafka (needs Java 17 and Maven)
-	@$(BIN)/python infra/kafka/local.py run $(KAFKA_DIR) -- $(BIN)/python infra/postgres/local.py -- \
+	@$(BIN)/python infra/kafka/local.py run $(KAFKA_DIR) -- $(BIN)/python -m infra.postgres.local -- \
 	  env $(PYTEST) tests/integration -m "broker and not long and not chaos and not data" $(EMBEDDED_ONLY) \
 	  -n $(KAFKA_JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 

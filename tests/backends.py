@@ -16,16 +16,16 @@ import os
 import tempfile
 import uuid
 import warnings
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+from infra.scratch import is_in_memory
 from tests.patience import PATIENCE_S
-from tests.run_directory import is_in_memory
 
 from wharfinger.runtime.backends import (
     CAPABILITIES,
@@ -165,29 +165,39 @@ def fresh_database(server_url: str, template: str = "template0") -> Iterator[str
     """The URL of a new database that is dropped afterwards, with whoever is still connected to
     it."""
     name = f"wharfinger_test_{uuid.uuid4().hex[:12]}"
-    in_a_loop(
-        lambda: _execute(
-            server_url, f'create database "{name}" template "{template}" strategy {_strategy()}'
-        )
-    )
+    in_a_loop(lambda: _create(server_url, name, template))
     try:
         yield on_database(server_url, name)
     finally:
         in_a_loop(lambda: _execute(server_url, f'drop database if exists "{name}" with (force)'))
 
 
-def _strategy() -> str:
-    """How PostgreSQL copies a database: in memory as files, which takes half the processor time. On
-    a disk that has it wait for the disk twice, so there through its log, as it does by itself."""
-    return "file_copy" if is_in_memory(Path(tempfile.gettempdir())) else "wal_log"
+async def _create(server_url: str, name: str, template: str) -> None:
+    """A server whose files are in memory copies them in half the processor time. On a disk
+    it would wait for the disk twice: there it copies through its log, as it does by itself."""
+    async with _connected(server_url) as connection:
+        # empty: the server is another user's, and does not say where its files are
+        files = await connection.fetchval(
+            "select setting from pg_settings where name = 'data_directory'"
+        )
+        strategy = "file_copy" if is_in_memory(Path(files or "")) else "wal_log"
+        await connection.execute(
+            f'create database "{name}" template "{template}" strategy {strategy}'
+        )
 
 
 async def _execute(url: str, statement: str) -> None:
+    async with _connected(url) as connection:
+        await connection.execute(statement)
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[Any]:
     connection = await asyncpg.connect(
         plain_database_url(on_database(url, "postgres")), timeout=PATIENCE_S
     )
     try:
-        await connection.execute(statement)
+        yield connection
     finally:
         await connection.close()
 

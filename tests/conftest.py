@@ -6,12 +6,14 @@ import gc
 import os
 import shutil
 import signal
+import tempfile
 import uuid
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests import hunting, run_directory
+from infra.scratch import is_in_memory, scratch
+from tests import hunting
 from tests.backends import (
     FORCE,
     BackendMissing,
@@ -54,8 +56,11 @@ def _own_directory(config: pytest.Config) -> None:
     """Temporary directories below one of this run alone: pytest's common one is closed to other
     users whenever another run begins, and as root the embedded database runs as another user. It
     goes when everything passed, or when somebody ended the run by Ctrl-C."""
-    directory = run_directory.make()
+    directory = scratch("wharfinger-tests-")
     os.environ["PYTEST_DEBUG_TEMPROOT"] = str(directory)
+    if is_in_memory(directory):  # the files of all that the run starts, too
+        os.environ["TMPDIR"] = str(directory)
+        tempfile.tempdir = None  # it is looked up again
 
     def remove() -> None:
         if getattr(config, "wharfinger_exit", 1) in ENDED_WELL:

@@ -1,12 +1,11 @@
-"""Where a run of the tests keeps its temporary files: in memory where there is room, else on the
-disk.
+"""Directories for what tests write and throw away: in memory where there is room, else on the disk.
 
 The tests create some 700 databases, each by copying 300 files. In memory that takes 0.02 processor
 seconds a database, on an ext4 disk 0.4, and nothing in a test asks for more than that files survive
 the processes that write them. `TMPDIR` decides where it is set.
 
-What lies in memory costs memory until it is removed. So a run also removes what runs left behind
-that were killed, or that failed and were looked at.
+What lies in memory costs memory until it is removed. So the next one made also removes what killed
+processes left behind, or what was kept to be looked at.
 """
 
 from __future__ import annotations
@@ -21,23 +20,18 @@ import psutil
 MEMORY = Path("/dev/shm")
 FREE_BYTES_MIN = 6 * 2**30
 """Of the file system and of the machine's memory: some three times what a run needs."""
-PREFIX = "wharfinger-tests-"
 OWNER = "owner"
-"""The file below the directory that has the process id of its run."""
+"""The file below a directory that has the id of the process that made it."""
 
 
-def make() -> Path:
-    """A directory of this run alone, open to other users. In memory it takes the temporary files of
-    all that the run starts, too."""
+def scratch(prefix: str) -> Path:
+    """A new directory, open to other users. `prefix`: begins with `wharfinger-`."""
     memory = "TMPDIR" not in os.environ and in_memory()
     if memory:
         _remove_left_over()
-    directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=MEMORY if memory else None))
+    directory = Path(tempfile.mkdtemp(prefix=prefix, dir=MEMORY if memory else None))
     directory.chmod(0o755)
     (directory / OWNER).write_text(str(os.getpid()))
-    if memory:
-        os.environ["TMPDIR"] = str(directory)
-        tempfile.tempdir = None  # it is asked for again
     return directory
 
 
@@ -61,10 +55,10 @@ def is_in_memory(directory: Path) -> bool:
 
 
 def _remove_left_over() -> None:
-    for directory in MEMORY.glob(f"{PREFIX}*"):
+    for owner in MEMORY.glob(f"wharfinger-*/{OWNER}"):
         try:
-            alive = psutil.pid_exists(int((directory / OWNER).read_text()))
+            alive = psutil.pid_exists(int(owner.read_text()))
         except (OSError, ValueError):
             continue  # of another user, or of a run that is beginning
         if not alive:
-            shutil.rmtree(directory, ignore_errors=True)
+            shutil.rmtree(owner.parent, ignore_errors=True)
