@@ -191,7 +191,8 @@ def _engine_page(engine: EngineReplay) -> Iterator[RenderableType]:
     line = Text(f"{count(engine.rounds, 'round')} decided by {engine.engine}: ").append(verdict)
     line.append(f" ({count(engine.decisions, 'decision')})", "default")
     if engine.reworded_rounds:
-        line.append(f"; {engine.reworded_rounds:,} of them with other explanations", "default")
+        rounds = count(engine.reworded_rounds, "round")
+        line.append(f"; only explanations differ in {rounds}", "default")
     yield line
     yield from _differences(engine.divergences)
 

@@ -70,22 +70,18 @@ def test_static_weights_all_zero_mean_equal() -> None:
 
 def test_scale_up_asks_only_for_what_is_missing() -> None:
     answer = by_capacity(["a", "b"], [1, 9], {"a": 10}, 12, aggregated=False)
-    assert answer == Shares(
-        {"a": 10, "b": 2}, {"b": 9}, "scale up", {"a": 10}, 2, ["a", "b"], [1, 9]
-    )
+    assert answer == Shares({"a": 10, "b": 2}, "scale up", {"a": 10}, 2, ["a", "b"], [1, 9])
     assert by_capacity(["a", "b"], [0, 1], {"a": 10}, 12, aggregated=False) == Shortage(2, 1)
 
 
 def test_scale_down_asks_nobody_for_capacity() -> None:
     answer = by_capacity(["a", "b"], [0, 0], {"a": 6, "b": 3}, 3, aggregated=False)
-    assert answer == Shares(
-        {"a": 2, "b": 1}, {"a": 6, "b": 3}, "scale down", {}, 3, ["a", "b"], [6, 3]
-    )
+    assert answer == Shares({"a": 2, "b": 1}, "scale down", {}, 3, ["a", "b"], [6, 3])
 
 
 def test_equal_keeps_everything_and_forgets_clusters_that_are_no_candidates() -> None:
     assert by_capacity(["a"], [0], {"a": 3}, 3, aggregated=False) == Shares(
-        {"a": 3}, {}, "equal", {"a": 3}
+        {"a": 3}, "equal", {"a": 3}
     )
     assert by_capacity(["a"], [0], {"a": 3, "gone": 2}, 5, aggregated=False) == Shortage(2, 0)
 

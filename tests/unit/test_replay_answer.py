@@ -41,7 +41,7 @@ OTHERWISE = ReplayResult(
     5,
     4,
     (),
-    (EngineReplay(OLD, 2, 3, 1, (divergence(OLD),)), EngineReplay("wharfinger/0.0.2", 1, 2, 0)),
+    (EngineReplay(OLD, 2, 3, 1, 1, (divergence(OLD),)), EngineReplay("wharfinger/0.0.2", 1, 2, 0)),
     0.5,
 )
 BROKEN = ReplayResult(
@@ -98,4 +98,5 @@ def test_the_page_says_what_differs_in_whose_rounds_and_why() -> None:
     otherwise = page(OTHERWISE)
     assert otherwise.startswith("decided again, byte for byte the same")
     assert f"2 rounds decided by {OLD}: 1 round otherwise (3 decisions)" in otherwise
+    assert "; only explanations differ in 1 round\n" in otherwise
     assert "1 round decided by wharfinger/0.0.2: the same (2 decisions)" in otherwise
