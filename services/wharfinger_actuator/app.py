@@ -69,7 +69,7 @@ class ActuatorService:
         self._clusters: frozenset[str] = frozenset()
         self._caught_up_at: Micros | None = None
         self._running: dict[str, _RunningWriter] = {}
-        self._looked = False
+        self._looked = self._loading = False
         self._answers = EffectSender(context, self._holder)
         self._tasks: list[asyncio.Task[None]] = []
         self._failure = ""
@@ -118,12 +118,20 @@ class ActuatorService:
         while True:
             found = await asyncio.to_thread(joined_clusters, self._context.settings.clusters_dir())
             writable = self._writable(found)
+            if writable:
+                self._begin_loading()
             members = frozenset(name for name, one in writable.items() if not one.hub)
             if members != self._clusters:
                 await self._observe(members)
             await self._follow(writable)
             self._looked = True
             await asyncio.sleep(LOOK_S)
+
+    def _begin_loading(self) -> None:
+        """While the group is being joined, which is waiting most of the time."""
+        if not self._loading:
+            self._loading = True
+            self._tasks.append(asyncio.create_task(self._guarded(asyncio.to_thread(_load))))
 
     def _writable(self, found: Joined) -> dict[str, JoinedCluster]:
         """Those that may be changed. One whose file cannot be read now stays as it is."""

@@ -118,9 +118,13 @@ class CollectorService:
             found = await asyncio.to_thread(joined_clusters, self._context.settings.clusters_dir())
             if found.clusters and not self._joining:
                 self._joining = True
-                self._tasks.append(
-                    asyncio.create_task(self._partitions.run(), name="collector-partitions")
-                )
+                self._tasks += [
+                    asyncio.create_task(self._partitions.run(), name="collector-partitions"),
+                    # Joining is waiting most of the time.
+                    asyncio.create_task(
+                        self._guarded(asyncio.to_thread(_load)), name="collector-load"
+                    ),
+                ]
             if self._partitions.mine is not None:
                 if self._partitions.mine:
                     self._heartbeats.begin(f"{NAME}-{min(self._partitions.mine)}")
