@@ -45,6 +45,19 @@ async def all_services(
 ) -> AsyncIterator[ServiceContext]:
     """Every service of a plane, or those of `names`, begun as a process begins them, on topics that
     are made where they are missing."""
+    async with begun_services(backend, database_url, prefix, settings, names) as (context, _):
+        yield context
+
+
+@asynccontextmanager
+async def begun_services(
+    backend: Backend,
+    database_url: str,
+    prefix: str,
+    settings: Settings | None = None,
+    names: Iterable[str] = tuple(BUILDERS),
+) -> AsyncIterator[tuple[ServiceContext, list[Service]]]:
+    """As `all_services`, with the services themselves."""
     ledger = await Ledger.open(database_url, "tests-services")
     try:
         settings = settings or Settings(fleet_shards=1)
@@ -55,8 +68,9 @@ async def all_services(
         context = ServiceContext(
             settings, backend, ledger, incarnations, counts, prefix, clock=ledger.clock
         )
-        async with running(*(BUILDERS[name](context) for name in names)):
-            yield context
+        services = [BUILDERS[name](context) for name in names]
+        async with running(*services):
+            yield context, services
     finally:
         await ledger.close()
 

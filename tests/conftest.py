@@ -78,10 +78,11 @@ def pytest_report_header() -> str:
 
 
 LONGEST_FIRST = (
+    "tests/kube/test_kills.py",
     "tests/kube/test_copying.py",
     "tests/kube/test_collector.py",
     "tests/kube/test_actuator.py",
-    "tests/kube/test_kills.py",
+    "tests/kube/test_claims.py",
     "tests/kube/test_joining.py",
     "tests/kube/test_broken_watches.py",
     "tests/integration/test_stage_service.py",

@@ -39,6 +39,7 @@ ALLOWED = {
     ("cli_plane.py", "monotonic"): "how long nothing has moved",
     ("transcripts.py", "monotonic"): "how long nothing has moved",
     ("integration/ledgers/record.py", "monotonic"): "how long nothing has moved",
+    ("kube/test_kills.py", "monotonic"): "how long a kill took, which is printed",
     ("integration/test_topic_lives.py", "timeout"): "of a record that a broker may take or not",
     ("integration/test_node_load.py", "monotonic"): "the time of the made-up measurements",
     (

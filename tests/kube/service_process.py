@@ -2,7 +2,7 @@
 
 `python -m tests.kube.service_process` gets what it is from its standard input. Then each line there
 forks one life of the service, and an answer names its process: what takes long, the imports, is
-done once.
+done once. A life ends by itself where a service has failed, as a process of the plane does.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import signal
 import subprocess
 import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 
-from tests.apps import all_services
+from tests.apps import begun_services
 
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.processes import die_with_parent, last_lines
@@ -54,9 +55,12 @@ class ServiceProcess:
         pickle.dump(start, self._forks.stdin)
         self.start()
 
-    def start(self) -> None:
-        """A new life."""
+    def start(self, backend: Backend | None = None) -> None:
+        """A new life. `backend`: with another broker, from now on."""
         self._lives += 1
+        if backend is not None:
+            where = f"{backend.bootstrap} {backend.boot_id}"
+            assert int(self._asked(f"broker {where}\n".encode())) == 0
         self._pid = int(self._asked(b"start\n"))
 
     def kill(self) -> bool:
@@ -109,6 +113,20 @@ class ServiceProcess:
 READY = "this life is ready"
 
 
+WATCH_S = 0.2
+
+LOADED_LATE = (
+    "wharfinger.runtime.fetch_pacing",
+    "wharfinger.runtime.unpacking",
+    "wharfinger_actuator.copier",
+    "wharfinger_actuator.hub",
+    "wharfinger_actuator.writer",
+    "wharfinger_collector.hub",
+    "wharfinger_collector.member",
+)
+"""What a service loads once it has work."""
+
+
 def services_of(process: str) -> tuple[str, ...]:
     """Such as `scheduler-fleet` and `scheduler-cluster`."""
     return tuple(name for name in BUILDERS if name.partition("-")[0] == process)
@@ -117,9 +135,14 @@ def services_of(process: str) -> tuple[str, ...]:
 async def _serve(start: ServiceStart) -> None:
     settings = Settings(fleet_shards=1, clusters=start.directory)
     names = services_of(start.name)
-    async with all_services(start.backend, start.database_url, start.prefix, settings, names):
+    begun = begun_services(start.backend, start.database_url, start.prefix, settings, names)
+    async with begun as (_, services):
         print(READY, flush=True)
-        await asyncio.Event().wait()
+        while not (failed := [why for service in services if (why := service.failed())]):  # noqa: ASYNC110 - a service does not report its failure
+            await asyncio.sleep(WATCH_S)
+        # Not a clean stop, as `runtime.process` ends: what failed may hang.
+        print(f"failed: {failed}", flush=True)
+        os._exit(1)
 
 
 def _live(start: ServiceStart) -> None:
@@ -136,15 +159,22 @@ def _live(start: ServiceStart) -> None:
 
 def main() -> None:
     start, pid = pickle.load(sys.stdin.buffer), 0
+    for module in LOADED_LATE:
+        import_module(module)
     for line in sys.stdin.buffer:
-        if line == b"start\n":
-            pid = os.fork()
-            if pid == 0:
-                _live(start)
-            print(pid, flush=True)
-        else:
-            _, status = os.waitpid(pid, 0)
-            print(os.WTERMSIG(status), flush=True)
+        match line.decode().split():
+            case ["start"]:
+                pid = os.fork()
+                if pid == 0:
+                    _live(start)
+                print(pid, flush=True)
+            case ["broker", bootstrap, boot_id]:
+                there = replace(start.backend, bootstrap=bootstrap, boot_id=boot_id)
+                start = replace(start, backend=there)
+                print(0, flush=True)
+            case _:
+                _, status = os.waitpid(pid, 0)
+                print(os.WTERMSIG(status), flush=True)
 
 
 if __name__ == "__main__":
