@@ -24,12 +24,8 @@ from wharfinger.domain.value import Value
 from wharfinger.events.decisions import (
     Explanation,
     FailoverSets,
-    PlacementDecided,
     ProposalEnd,
-    ReplicasPlaced,
     ScheduleAnswer,
-    ScheduleDecided,
-    ScheduleRefused,
     SelectionPart,
     as_decision,
     effect_of,
@@ -324,25 +320,13 @@ def _recorded_candidates(data: Value, explanation: Explanation) -> Table:
         ("next", s) for s in explanation.runners_up
     ]:
         table.add_row(scored.name, place, str(scored.score), f"{scored.estimate:,}")
-    chosen, by_room = _chosen(data)
+    steps = {result.step: result.parts for result in as_decision(data).step_results(None)}
+    chosen, by_room = steps.get("selection", {}), "estimate" in steps
     for name in sorted(explanation.best, key=lambda name: (name not in chosen, name)):
         number = f"{explanation.best[name]:,}"
         place = "chosen" if name in chosen else "next"
         table.add_row(name, place, *(("", number) if by_room else (number, "")))
     return table
-
-
-def _chosen(data: Value) -> tuple[set[str], bool]:
-    """What a decision chose; and whether candidates were compared by the room that they have, not
-    by a score."""
-    match data:
-        case ScheduleDecided() | ScheduleRefused():
-            return {target.cluster for target in data.targets}, True
-        case ReplicasPlaced():
-            return {share.node for share in data.placed}, False
-        case PlacementDecided():
-            return {name for group in data.groups for name in group.scores}, False
-    return set(), False
 
 
 def _placement(trace: SelectionsTrace, every: bool) -> Iterator[RenderableType]:

@@ -25,7 +25,7 @@ from wharfinger.engine.fleet.estimate import NO_BOUND, demand_of, room_of_count,
 from wharfinger.engine.fleet.select import ClusterCandidate, SpreadGroup, best_regions, rank, select
 from wharfinger.engine.fleet.trigger import placement_changed
 from wharfinger.events.capacity import DeviceTotals
-from wharfinger.events.decisions import Explanation, ScoredCandidate
+from wharfinger.events.decisions import Explanation, FailoverSets
 from wharfinger.rules.clusters.filters import FILTERS, all_refusals, first_refusal
 from wharfinger.rules.clusters.rule import ClusterQuery
 from wharfinger.stages.fleet.explain import LIMIT, bounded
@@ -147,21 +147,22 @@ def test_an_explanation_is_at_most_two_kibibytes_whatever_the_clusters_are_calle
     letter: str,
 ) -> None:
     for length in (1, 10, 20, 60, 253, 5000):
-        named = tuple(
-            ScoredCandidate(letter * length + str(i), 100, 2**31 - 1, "summary") for i in range(8)
-        )
+        names = tuple(letter * length + str(i) for i in range(4))
         explanation = Explanation(
             2**31,
             2**31,
             {rule.reason: 2**31 for rule in FILTERS},
-            named[:4],
-            named[4:],
-            {s.name: 2**31 - 1 for s in named[:4]},
-            letter * length,
+            note=letter * length,
+            why=letter * length,
+            best=dict.fromkeys(names[:2], 2**31 - 1),
         )
-        assert len(canonical(bounded(explanation))) <= LIMIT
-        if length == 1:
-            assert bounded(explanation) == explanation
+        failed_over = msgspec.structs.replace(
+            explanation, failover=FailoverSets(names, names, names, names, (2**31,) * 4)
+        )
+        for one in (explanation, failed_over):
+            assert len(canonical(bounded(one))) <= LIMIT
+            if length == 1:
+                assert bounded(one) == one
 
 
 def test_a_summary_counts_whole_devices_under_their_kind() -> None:

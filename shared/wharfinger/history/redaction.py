@@ -605,6 +605,7 @@ SPECIAL_FIELDS = {
     (PlannedOutcome, "subject"),
     (PlannedOutcome, "places"),
     (Explanation, "division"),
+    (Explanation, "best"),
     (ClusterAffinity, "fields"),
     (ReplicaLimit, "cluster"),
     *(

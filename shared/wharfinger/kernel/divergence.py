@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from wharfinger.domain.value import Value
-from wharfinger.events.decisions import Explanation, as_decision, explanation_of
+from wharfinger.events.decisions import as_decision
 from wharfinger.events.decisions.steps import (
     StepName,
     because,
@@ -135,9 +135,9 @@ def _unexplained(d: Decision) -> Value | bytes:
     data = _read(d)
     if data is None:
         return d.body
-    if explanation_of(data) is None:
+    if not hasattr(data, "explanation"):
         return data
-    return msgspec.structs.replace(data, explanation=Explanation())
+    return msgspec.structs.replace(data, explanation=None)
 
 
 def _other_subject(recorded: Sequence[Decision], replayed: Sequence[Decision]) -> RoundDifference:
