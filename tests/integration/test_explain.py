@@ -317,7 +317,7 @@ async def test_another_answer_is_said_loudly(
 ) -> None:
     await plane.tell(a_request("web", 4))
     monkeypatch.setattr("wharfinger.engine.fleet.assign.names_descend", lambda uid: True)
-    monkeypatch.setattr("wharfinger.stages.fleet.explain.SHOWN", 1)
+    monkeypatch.setattr("wharfinger.stages.fleet.explain.MAX_SHOWN", 1)
     found = await explain(plane.ledger, "shop/web")
     assert not found.decision.again.same
     assert found.decision.again.replayed

@@ -445,7 +445,9 @@ class Supervisor:
         remove_plane(self._data_dir)
         errors = self._try_each([self._stop_services, *self._server_stops()])
         self._step = 0
-        self._write_record()
+        # The data directory may be removed meanwhile; a part of it may have been missed first.
+        with suppress(FileNotFoundError):
+            self._write_record()
         if not self._error:
             (self._data_dir / SUPERVISOR_FILE).unlink(missing_ok=True)
         log.info("plane_stopped")
