@@ -262,7 +262,13 @@ async def _nothing_else(member: Member, ledger: Ledger, seen: Seen, audit: Audit
         assert len(how) == 1, f"{uid} was on several nodes: {how}"
         ((name, on, decision),) = how
         assert places[uid].get(decision) == on, f"{name} is on {on}, decided was {places[uid]}"
-    binds = Counter(name for _, name, code in audit.writes("pods/binding") if code == 201)
+    # By uid: of some thousand pods two may get the same name, one after the other.
+    binds = Counter(
+        call["objectRef"]["uid"]
+        for call in audit.calls()
+        if call["objectRef"].get("subresource") == "binding"
+        and call.get("responseStatus", {}).get("code") == 201
+    )
     assert set(binds.values()) == {1}
     removed = await _removed(ledger, stream)
     evicted = await _evicted(ledger, stream)
