@@ -119,11 +119,12 @@ def released_in_place(
     shares: Iterable[NodeShare],
     reason: str,
     cause: UUID | None,
+    short: Mapping[str, int] | None = None,
 ) -> Draft:
     """Drafts the release of replicas whose pods are gone or are to stay: without the uids, because
-    a release that names pods is an order to evict them."""
+    a release that names pods is an order to evict them. `short`: as in `ReplicasReleased`."""
     unnamed = tuple([msgspec.structs.replace(share, pods=()) for share in shares])
-    return released_draft(state, binding, unnamed, reason, cause)
+    return released_draft(state, binding, unnamed, reason, cause, short=short)
 
 
 def placed(

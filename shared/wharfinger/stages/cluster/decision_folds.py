@@ -49,6 +49,7 @@ from wharfinger.stages.cluster.state import (
     Nomination,
     Replacement,
     RunningCommand,
+    touch,
 )
 from wharfinger.stages.cluster.unplaced_pods import fold_unplaced
 from wharfinger.stages.pools import COMES_WITHIN_US, NOMINATED_US
@@ -284,6 +285,7 @@ def disrupting(
 ) -> None:
     for node in decided.nodes:
         state.book.close(node.name)
+        touch(state, (node.name,))
     _take(state, decision, at)
     replacements = tuple([Replacement(claim) for claim in decided.claims])
     state.running[decided.command] = RunningCommand(decided, decision.id, at, replacements)
@@ -296,6 +298,7 @@ def removed(
     state: ClusterStageState, data: NodeRemovalDecided, decision: Decision, at: Micros
 ) -> None:
     state.book.close(data.node)
+    touch(state, (data.node,))
     _take(state, decision, at)
     running = None if decision.cause is None else _running(state, decision.cause)
     if running is not None:

@@ -26,6 +26,8 @@ from wharfinger.stages.cluster.state import (
     loads_written,
     may_provision,
     objects_changed,
+    touch,
+    touch_all,
 )
 from wharfinger.stages.pools import NOMINATED_US
 
@@ -70,6 +72,8 @@ def _assign(state: ClusterStageState, item: Assigned) -> None:
         state.demand.ask(
             item.requirements, now.desired - (had if (now.cls.key, now.uid) == was else 0)
         )
+    if said_of is not None and now is not None and now.cls.pod_key != said_of[0]:
+        touch(state, {replica.node for replica in now.placed.values()})  # they got its class
     if item.binding in state.nominated and (now is None or (now.cls.key, now.uid) != was):
         del state.nominated[item.binding]  # room was made for something else
     if now is None or (now.cls.key, now.uid) != was:
@@ -103,6 +107,7 @@ def observe_nodes(state: ClusterStageState, nodes: NodesObserved, id: UUID, at: 
     book = state.book
     before, not_yet = set(book.lost), _not_initialized(state)
     had = {name: book.nodes[name] for name in _in_use(book, nodes)}
+    all_change = nodes.buckets != book.bucket_count
     if not state.pools.observe_nodes(book, state.policies, state.cluster, nodes, at):
         return
     if not_yet:
@@ -116,6 +121,8 @@ def observe_nodes(state: ClusterStageState, nodes: NodesObserved, id: UUID, at: 
     forget_causes(state)
     for name, old in sorted(had.items()):
         follow_size(state, old, book.nodes.get(name), str(id))
+    named = book.nodes if all_change else [*had, *(node.name for node in nodes.nodes)]
+    touch(state, [name for name in named if book.nodes.get(name) != had.get(name)])
 
 
 def _in_use(book: Occupancy, nodes: NodesObserved) -> list[str]:
@@ -157,6 +164,7 @@ def observe_pods(state: ClusterStageState, pods: PodsObserved, at: Micros) -> No
     terminating, its move has ended."""
     if not state.pools.observe_pods(state.book, pods, at):
         return
+    touch(state, (pods.node,))
     for pod in pods.pods:
         motion = state.motion.get(pod.binding, {}).get(pod.ordinal)
         if motion is not None and motion.node == pods.node and not pod.terminating:
@@ -186,7 +194,8 @@ def take_objects(state: ClusterStageState, told: ObjectsObserved) -> None:
 
 def take_policy(state: ClusterStageState, told: PolicyApplied | PolicyRemoved) -> None:
     key, policy = _policy_in(told)
-    state.profiles.applied(key, None if policy is None else policy.scheduler)
+    if state.profiles.applied(key, None if policy is None else policy.scheduler):
+        touch_all(state)
     if state.policies.applied(key, policy):
         other_pods.pools_changed(state, state.at)
     if state.load.policy_applied(key, None if policy is None else policy.load):

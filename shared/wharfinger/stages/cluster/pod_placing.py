@@ -54,6 +54,7 @@ from wharfinger.stages.cluster.node_search import charge, placer_for, profile_na
 from wharfinger.stages.cluster.pod_preemption import end_preemptions, preempt, said_of_preemption
 from wharfinger.stages.cluster.provisioning import provision
 from wharfinger.stages.cluster.state import ClusterStageState, may_provision
+from wharfinger.stages.cluster.unbound_pods import release_refused
 
 POD_GONE, NODE_GONE, BOUND_ELSEWHERE = "PodGone", "NodeGone", "BoundElsewhere"
 """Reasons of a release."""
@@ -75,6 +76,7 @@ def settle_pods(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
     yield from end_preemptions(state, at)
     elsewhere = frozenset([uid for uid in state.book.astray if uid in state.book.node_of])
     yield from _release_astray(state)
+    yield from release_refused(state)
     yield from adopt_pods(state, elsewhere)
     yield from _place_waiting(state, at)
     if state.exhausted:

@@ -246,10 +246,12 @@ class ClusterStageState:
 
     Never stored: `at`, time of the round; `failed`: (binding, node) -> what this round took in
     about pods that the node did not take; `refused_evictions`: the same of waiting pods for which
-    others were to be evicted; `spent`: replicas placed, released or refused in the
-    round; `tries`: binding -> how often it tried to preempt in the round; `open_asks`: open
-    extender calls, each built once; `besides`: in a reduced state (`focus`), yields (binding,
-    ordinal, replica) for replicas that are charged to nodes without being recorded.
+    others were to be evicted; `touched`: nodes that hold replicas and have changed since pods that
+    wait for them were looked at (after loading: all that hold replicas, which changes nothing);
+    `spent`: replicas placed, released or refused in the round; `tries`: binding -> how often it
+    tried to preempt in the round; `open_asks`: open extender calls, each built once; `besides`: in
+    a reduced state (`focus`), yields (binding, ordinal, replica) for replicas that are charged to
+    nodes without being recorded.
     """
 
     stream: str
@@ -298,6 +300,7 @@ class ClusterStageState:
     at: Micros = 0
     failed: dict[tuple[BindingName, NodeName], FailedPlacement] = field(default_factory=dict)
     refused_evictions: dict[PodUid, RefusedEviction] = field(default_factory=dict)
+    touched: dict[NodeName, None] = field(default_factory=dict)
     spent: int = 0
     tries: dict[str, int] = field(default_factory=dict)
     open_asks: dict[str, ExtenderCall] = field(default_factory=dict)
@@ -706,7 +709,20 @@ def load(
     for name, held in state.book.held.items():
         state.members.follow(name, held)
     count_placed(state)
+    touch_all(state)
     return state
+
+
+def touch(state: ClusterStageState, names: Iterable[NodeName]) -> None:
+    """Records that these nodes have changed: pods that wait for them may be refused there now."""
+    book = state.book
+    if book.replica_of:
+        state.touched.update(dict.fromkeys([name for name in names if name in book.on_node]))
+
+
+def touch_all(state: ClusterStageState) -> None:
+    """Records the same of all nodes: after loading, and after the profiles have changed."""
+    touch(state, state.book.on_node)
 
 
 def count_placed(state: ClusterStageState) -> None:
