@@ -30,6 +30,7 @@ from wharfinger.stages.actuator import ActuatorState, open_effects
 from wharfinger.stages.actuator.answers import NO_ANSWER, ApiAnswer, Outcome
 from wharfinger.stages.actuator.attempts import SECOND_US, Attempts, Key
 from wharfinger.stages.actuator.effects import Effect, EffectObject
+from wharfinger.stages.actuator.node_room import with_room
 from wharfinger.stages.actuator.observed import Rejections, reported
 from wharfinger.stages.actuator.pacing import Concurrency
 from wharfinger.stages.actuator.plan import (
@@ -144,7 +145,8 @@ class Writer:
         if work.unplaced or self._marked:
             self._marked = {uid: said for uid, said in self._marked.items() if uid in work.unplaced}
             effects += changed_marks(work, verbs, self._marked)
-        return self.attempts.due(on_fresh_facts(work, effects), at, evicted_workloads(work))
+        fresh = on_fresh_facts(work, effects)
+        return with_room(work, effects, self.attempts.due(fresh, at, evicted_workloads(work)))
 
     # --- nothing but words
 

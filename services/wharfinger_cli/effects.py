@@ -15,6 +15,8 @@ import msgspec
 from rich.table import Table
 
 from wharfinger.domain.actuation import VERBS, Verb
+from wharfinger.domain.ids import ResourceName
+from wharfinger.domain.text import some
 from wharfinger.domain.time import Micros
 from wharfinger.events.effects import EffectAnswer
 from wharfinger.runtime.actuation import barred_nodes, known_work
@@ -23,6 +25,7 @@ from wharfinger.runtime.ledger import Ledger, wall_clock
 from wharfinger.runtime.settings import load_settings
 from wharfinger.stages.actuator import open_effects
 from wharfinger.stages.actuator.effects import Effect
+from wharfinger.stages.actuator.node_room import lacks, short_nodes
 from wharfinger.stages.actuator.plan import decided_at
 from wharfinger.stages.actuator.requests import shown_request
 from wharfinger.stages.cluster.barred_nodes import BarInForce
@@ -38,14 +41,18 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class OpenEffect:
     """`since`: when it was decided; 0: that is not known. `answer`: what the API server said last;
-    None: that was not asked for, or nothing."""
+    None: that was not asked for, or nothing. `lacks`: the resources for lack of which a binding is
+    kept back."""
 
     effect: Effect
     since: Micros
     answer: EffectAnswer | None = None
+    lacks: tuple[ResourceName, ...] = ()
 
     @property
     def why(self) -> str:
+        if self.lacks:
+            return f"{self.effect.target} has too little {some(self.lacks)} left: it is not sent"
         return _words(self.answer)
 
     @property
@@ -121,13 +128,20 @@ async def _with_answers(
         state = await known_work(ledger, names, at)
         barred = await barred_nodes(ledger, names, at)
         copies = await _copies(request, ledger, joined, verbs)
-    found = [
-        OpenEffect(
-            effect, decided_at(state[one.name], effect), answers.get(key_of(one.name, effect))
-        )
-        for one in joined
-        for effect in open_effects(state[one.name], verbs or one.verbs_in_force, at)
-    ]
+    found: list[OpenEffect] = []
+    for one in joined:
+        work = state[one.name]
+        effects = open_effects(work, verbs or one.verbs_in_force, at)
+        short = short_nodes(work, effects)
+        found += [
+            OpenEffect(
+                effect,
+                decided_at(work, effect),
+                answers.get(key_of(one.name, effect)),
+                lacks(work, effect, short),
+            )
+            for effect in effects
+        ]
     said = [
         copy
         if copy.write is None

@@ -1,6 +1,6 @@
 """Laws of placing the pods that wait in a joined cluster, over what happens there: pods are made,
-bound, bound elsewhere, deleted; nodes come and go. The facts come as a collector sends them: the
-latest of each key, in any batches, delayed, repeated."""
+bound, bound elsewhere, deleted; nodes come and go, are cordoned, and become smaller. The facts come
+as a collector sends them: the latest of each key, in any batches, delayed, repeated."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from tests.hunting import examples
 from tests.scenarios.test_barred_nodes import answer
 from tests.scenarios.test_pod_placing import OURS, WEB, joined, on, waiting, waits, wants
 
-from wharfinger.domain.node import WaitingPod
+from wharfinger.domain.actuation import Verb
+from wharfinger.domain.node import Node, WaitingPod
 from wharfinger.domain.value import Value
 from wharfinger.engine.nodes.occupancy import Occupancy
+from wharfinger.events.assignments import AssignmentsDecided
 from wharfinger.events.cluster_state import NodesObserved, PodsObserved, WaitingPodsObserved
 from wharfinger.events.decisions import (
     NodeBarred,
@@ -32,6 +34,9 @@ from wharfinger.events.fanout import assignment_items
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.step import empty_head
+from wharfinger.stages.actuator import open_effects
+from wharfinger.stages.actuator.node_room import short_nodes
+from wharfinger.stages.actuator.state import ClusterWork
 from wharfinger.stages.cluster.adoption import ASSIGNED
 from wharfinger.stages.cluster.barred_nodes import barred_now
 from wharfinger.stages.cluster.pod_placing import binding_of, waits_for_us
@@ -47,6 +52,8 @@ def workload(binding: str) -> str:
 
 
 NODES, CPU = ("a", "b", "c"), 2000
+SIZES = (2000, 1500, 600)
+BIND: tuple[Verb, ...] = ("bind",)
 CPUS = (300, 700, 1100)
 
 Step = tuple[str, int, int]
@@ -54,7 +61,7 @@ steps = st.lists(
     st.tuples(
         st.sampled_from(("make", "make", "bind", "bind", "delete", "deliver", "deliver"))
         | st.sampled_from(("elsewhere", "lose", "again", "assign", "gate", "restart", "time"))
-        | st.sampled_from(("refuse", "reject")),
+        | st.sampled_from(("refuse", "reject", "cordon", "resize")),
         st.integers(0, 7),
         st.integers(0, 2),
     ),
@@ -70,6 +77,8 @@ class Cluster:
 
     plane: Harness = field(default_factory=Harness)
     nodes: list[str] = field(default_factory=lambda: list(NODES))
+    cordoned: set[str] = field(default_factory=set)
+    sizes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NODES, CPU))
     waiting: dict[str, WaitingPod] = field(default_factory=dict)
     bound: dict[str, tuple[str, WaitingPod]] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
@@ -80,6 +89,8 @@ class Cluster:
     sent: list[Value] = field(default_factory=list)
     mirror: Occupancy = field(default_factory=Occupancy)
     """What the estimator makes of the same facts, and of the decisions as they are sent to it."""
+    work: ClusterWork = field(default_factory=lambda: ClusterWork(CLUSTER))
+    """What the actuator makes of both."""
     barred: dict[tuple[str, str], int] = field(default_factory=dict)
     """(workload, node) -> until when nothing is placed there."""
     made: int = 0
@@ -137,6 +148,13 @@ class Cluster:
                 else:
                     self.nodes.append(name)
                 self.changed("nodes")
+            case "cordon":
+                self.cordoned ^= {NODES[more]}
+                self.changed("nodes")
+            case "resize":
+                self.overbooked = True
+                self.sizes[NODES[more]] = SIZES[number % 3]
+                self.changed("nodes")
             case "deliver":
                 keys = list(self.untold)
                 self.tell(keys[: 1 + more] if number % 2 else keys[-1 - more :])
@@ -193,11 +211,14 @@ class Cluster:
 
     def fact(self, key: str) -> list[Value]:
         if key == "nodes":
-            return [*joined(*[a_node(name, CPU) for name in sorted(self.nodes)])]
+            return [*joined(*[self.node(name) for name in sorted(self.nodes)])]
         if key == "waiting":
             return [waiting(*[pod for _, pod in sorted(self.waiting.items())])]
         name = key.removeprefix("on ")
         return [on(name, *[pod for _, (node, pod) in sorted(self.bound.items()) if node == name])]
+
+    def node(self, name: str) -> Node:
+        return a_node(name, self.sizes[name], unschedulable=name in self.cordoned)
 
     @staticmethod
     def key(fact: Value) -> str:
@@ -225,18 +246,25 @@ class Cluster:
                 match fact:
                     case NodesObserved():
                         self.mirror.observe_nodes(fact, 0)
+                        self.work.observe_nodes(fact)
                     case PodsObserved():
                         self.mirror.observe_pods(fact)
+                        self.work.observe_pods(fact)
                     case WaitingPodsObserved():
                         self.mirror.observe_waiting(fact)
+                        self.work.observe_waiting(fact)
                     case _:
                         raise AssertionError(fact)
             self.follow(self.plane.feed(*facts))
+        if "nodes" in keys:  # a node that is seen to be gone comes back without its bars
+            self.barred = {key: at for key, at in self.barred.items() if key[1] in self.nodes}
 
     def follow(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             for _, item in assignment_items(decision.seq, str(decision.id), decision.data):
                 self.mirror.take(item, 0)
+                relayed = AssignmentsDecided(CLUSTER, STREAM, decision.seq, (item,))
+                self.work.take(relayed, self.plane.at)
             match decision.data:
                 case ReplicasPlaced() as placed:
                     for share in placed.placed:
@@ -288,7 +316,7 @@ class Cluster:
         """What is free by the truth: the pods that are there, and those that were promised room."""
         used = [pod for where, pod in self.bound.values() if where == node]
         used += [self.waiting[u] for u, n in self.chosen.items() if n == node and u in self.waiting]
-        return CPU - sum(pod.requirements.requests["cpu"] for pod in used)
+        return self.sizes[node] - sum(pod.requirements.requests["cpu"] for pod in used)
 
 
 @given(steps)
@@ -304,6 +332,9 @@ def test_what_is_placed_is_what_waits_or_runs(history: list[Step]) -> None:
         free = table.rows[name].free[table.resource_codes["cpu"]]
         assert free == cluster.free(name), name
         assert free >= 0 or cluster.overbooked
+        if any(node == name and uid in cluster.waiting for uid, node in cluster.chosen.items()):
+            assert free >= 0, "a pod waits for a node that has no room for it"
+            assert name not in cluster.cordoned, "a pod waits for a cordoned node"
     for uid, node in cluster.chosen.items():
         assert uid in cluster.waiting or cluster.bound[uid][0] == node
     assert set(book.replica_of) == set(cluster.chosen)
@@ -316,7 +347,8 @@ def test_what_is_placed_is_what_waits_or_runs(history: list[Step]) -> None:
     for uid, pod in cluster.waiting.items():
         if uid not in cluster.chosen and waits_for_us(cluster.plane.state, pod):
             barred = barred_now(cluster.plane.state, binding_of(cluster.plane.state, pod))
-            rooms = [cluster.free(name) for name in cluster.nodes if name not in barred]
+            shut = {*barred, *cluster.cordoned}
+            rooms = [cluster.free(name) for name in cluster.nodes if name not in shut]
             most = max(rooms, default=0)
             assert pod.requirements.requests["cpu"] > most, "it fits, and waits"
             assert uid in cluster.plane.state.said, "it waits, and is not told why"
@@ -326,6 +358,12 @@ def test_what_is_placed_is_what_waits_or_runs(history: list[Step]) -> None:
         mirrored = cluster.mirror.table
         assert mirrored.rows[name].free[mirrored.resource_codes["cpu"]] == cluster.free(name)
     assert cluster.mirror.unbound == book.unbound
+    binds = open_effects(cluster.work, BIND, cluster.plane.at)
+    bound_next = {one.object.uid: one.target for one in binds if one.action == "bind-pod"}
+    assert bound_next == {
+        uid: node for uid, node in cluster.chosen.items() if uid in cluster.waiting
+    }
+    assert short_nodes(cluster.work, binds) == {}, "a binding is kept back for good"
 
 
 @given(steps)

@@ -6,12 +6,13 @@ ledger and the facts from their topics, and the same effects follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from wharfinger.domain.cluster import stale_kinds
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.time import Micros
+from wharfinger.domain.workload import Requirements
 from wharfinger.events.assignments import (
     AssignmentItem,
     AssignmentsDecided,
@@ -45,21 +46,30 @@ UNPLACED_MAX = 10_000
 RELEASED_MAX = 10_000
 """Of so many pods it is kept where they had been placed."""
 
+CHECKED = ("cpu", "memory", "ephemeral-storage", "pods")
+"""The resources of a node that are added up: those that every kubelet checks before it runs a
+pod."""
+
 LEFT_TO_OTHERS = ("", SCALED_DOWN, REQUIREMENTS_CHANGED)
 """Reasons of releases after which the workload's own controller removes pods: it chooses which, and
 replaces those of an old template. A release without a reason is one of a time before it was
 said."""
 
 
+NO_REQUIREMENTS = Requirements()
+"""Of a decision that was recorded before it named them."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlacedPod:
-    """`at`: when that was decided, or read."""
+    """`at`: when that was decided, or read. `requirements`: as they were decided about."""
 
     node: str
     binding: str
     ordinal: int
     cause: Cause
     at: Micros = 0
+    requirements: Requirements = NO_REQUIREMENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +120,8 @@ class ClusterWork:
     _pods: dict[str, dict[str, Pod]] = field(default_factory=dict)
     _waiting: dict[tuple[str, int], dict[str, WaitingPod]] = field(default_factory=dict)
     _finished: dict[str, dict[str, Pod]] = field(default_factory=dict)
+    _requested: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Node -> what its pods request, added up when it was last asked for."""
     _through: dict[str, int] = field(default_factory=dict)
     """Stream -> the last decision that was folded."""
 
@@ -123,6 +135,18 @@ class ClusterWork:
 
     def on_node(self, uid: str, node: str) -> bool:
         return uid in self._pods.get(node, ())
+
+    def requested_on(self, node: str) -> Mapping[str, int]:
+        """What the pods on a node request of the resources in `CHECKED`. A pod that was placed
+        there counts as it was decided, as the cluster stage charges it."""
+        found = self._requested.get(node)
+        if found is None:
+            found = self._requested[node] = {}
+            for pod in self._pods.get(node, {}).values():
+                placed = self.placements.get(pod.uid)
+                decided = placed.requirements if placed and placed.node == node else None
+                add_requests(found, decided or pod.requirements)
+        return found
 
     def waiting_pods(self) -> Iterator[WaitingPod]:
         for of_bucket in self._waiting.values():
@@ -149,6 +173,7 @@ class ClusterWork:
             self._finished.pop(told.node, None)
 
     def observe_pods(self, told: PodsObserved) -> None:
+        self._requested.pop(told.node, None)
         if told.pods:
             self._pods[told.node] = {pod.uid: pod for pod in told.pods}
         else:
@@ -236,7 +261,10 @@ class ClusterWork:
                 self._replicas[item.binding, ordinal] = uid
                 self.unplaced.pop(uid, None)
                 self.preempted.pop(uid, None)
-                self.placements[uid] = PlacedPod(share.node, item.binding, ordinal, cause, at)
+                self._requested.pop(share.node, None)
+                self.placements[uid] = PlacedPod(
+                    share.node, item.binding, ordinal, cause, at, item.requirements
+                )
 
     def _unplace(self, item: Released) -> None:
         for share in item.released:
@@ -246,6 +274,15 @@ class ClusterWork:
     def _forget_replica(self, binding: str, ordinal: int) -> None:
         uid = self._replicas.pop((binding, ordinal), None)
         if uid is not None and (placed := self.placements.pop(uid, None)) is not None:
+            self._requested.pop(placed.node, None)
             self.released[uid] = placed
             if len(self.released) > RELEASED_MAX:
                 del self.released[next(iter(self.released))]
+
+
+def add_requests(amounts: dict[str, int], requirements: Requirements) -> None:
+    """Adds what one pod requests of the resources in `CHECKED`."""
+    for name in CHECKED:
+        amount = requirements.requests.get(name, 1 if name == "pods" else 0)
+        if amount > 0:
+            amounts[name] = amounts.get(name, 0) + amount
