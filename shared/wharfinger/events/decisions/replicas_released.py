@@ -32,8 +32,9 @@ class ReplicasReleased(Value, frozen=True):
     share names are to be evicted; it names none where they are gone or are to stay.
 
     `preemptor`: the binding for which they are preempted (reason `Preempted`); empty in events that
-    were recorded before it was. `short`: of a node that shrank (reason `NodeShrank`), resource ->
-    by how much its pods requested more than the node has, before any release."""
+    were recorded before it was. `short`: of a node that shrank (reason `NodeShrank`), or that has
+    no room for a pod that is not bound yet (`InsufficientResources`, `InsufficientDevices`),
+    resource -> by how much its pods requested more than the node has, before any release."""
 
     TYPE: ClassVar[str] = "replicas.released"
     VERSION: ClassVar[int] = 1

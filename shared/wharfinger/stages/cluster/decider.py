@@ -329,7 +329,8 @@ def _by_the_rules(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
     are only answered, by refusals. In a joined cluster that this scheduler places, waiting pods are
     placed instead of replicas (`pod_placing`), its own controllers evict under taints, and of pods
     that fit nowhere it is said why (`unplaced_pods`). Before that nodes are barred that did not
-    take pods that were placed there (`barred_nodes`).
+    take pods that were placed there (`barred_nodes`), and pods that are not bound yet are released
+    from nodes that refuse them by newer facts (`unbound_pods`).
     """
     state.at = at
     state.tries.clear()

@@ -3,8 +3,8 @@
 The cluster's controllers make the pods, and webhooks change them. So a pod is placed by its own
 requirements, and the replicas that the fleet assigned are not placed before their pods exist. A
 placed replica names its pod by uid. It is released when the pod is gone, runs on another node, or
-waits while its node does not exist any more; nothing else releases it: which pods of a workload go
-is the choice of the cluster's controllers.
+waits while its node does not exist any more or refuses it now (`unbound_pods`); nothing else
+releases it: which pods of a workload go is the choice of the cluster's controllers.
 
 A pod belongs to the binding of its workload if the fleet has assigned that to this cluster, else to
 a binding of its own (`local_binding`). Its ordinal is its index in a StatefulSet or an indexed Job
