@@ -17,10 +17,9 @@ import msgspec
 from infra.kube.cluster import kube_scheduler
 from tests.kube.acting import Audit, a_plane, asked_for, decided, grant, join_for_writing
 from tests.kube.collecting import Known, node
-from tests.kube.member import Json, Member, namespace
+from tests.kube.member import Json, Member, config_map, namespace
 from tests.kube.replaying import replayed_without_server
 from tests.kube.test_act import a_deployment
-from tests.kube.test_actuator import config_map
 from tests.kube.test_brownfield import placed
 from tests.patience import eventually
 
