@@ -117,7 +117,7 @@ def _without_room(
 ) -> list[tuple[ReplicaKey, NodeReason]]:
     """Returns those of `staying` that do not fit beside the pods that are on the node and those
     before them. `unbound`: all replicas whose pods wait, which are charged to the row."""
-    left = _Left(row, state.book.table)
+    left = _NodeRoomLeft(row, state.book.table)
     for _, replica in unbound:
         left.add(replica.cls, -1)
     if any(replica.devices for _, replica in staying):
@@ -154,7 +154,7 @@ def _excess(state: ClusterStageState, name: NodeName) -> dict[ResourceName, int]
     return dict(sorted(found.items()))
 
 
-class _Left:
+class _NodeRoomLeft:
     """What is left of one node. `free`: by column of a resource; `wholes`: number of whole devices
     by kind; `held`: index of a device -> thousandths of it that pods have."""
 
