@@ -266,7 +266,7 @@ async def _nothing_else(member: Member, ledger: Ledger, seen: Seen, audit: Audit
     binds = Counter(
         call["objectRef"]["uid"]
         for call in audit.calls()
-        if call["objectRef"].get("subresource") == "binding"
+        if call.get("objectRef", {}).get("subresource") == "binding"
         and call.get("responseStatus", {}).get("code") == 201
     )
     assert set(binds.values()) == {1}
