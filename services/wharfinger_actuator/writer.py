@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import structlog
 
-from wharfinger.domain.scheduler import DEFAULT_SCHEDULER
 from wharfinger.domain.text import one_line
 from wharfinger.domain.time import Micros
 from wharfinger.runtime.kube.api import KubeApi
@@ -47,6 +46,7 @@ from wharfinger.stages.actuator.requests import (
     pod_request,
     shown_request,
 )
+from wharfinger.stages.actuator.state import ClusterWork
 from wharfinger_actuator.observed_effects import EffectSender
 from wharfinger_actuator.pod_events import PodEvents
 from wharfinger_actuator.sending import BATCH, answered, failed
@@ -126,15 +126,16 @@ class Writer:
 
     def open(self) -> list[Effect]:
         """What is open now, by what is known; empty while that is not current."""
-        known = self._known()
-        if known is None:
-            return []
-        work = known[0].get(self.joined.name)
+        work = self._work()
         return [] if work is None else open_effects(work, self.joined.verbs_in_force, self._clock())
 
-    def _due(self, at: Micros) -> list[Effect]:
+    def _work(self) -> ClusterWork | None:
+        """What is known of the cluster; None: that is not current, or not complete."""
         known = self._known()
-        work = None if known is None else known[0].get(self.joined.name)
+        return None if known is None else known[0].get(self.joined.name)
+
+    def _due(self, at: Micros) -> list[Effect]:
+        work = self._work()
         if work is None:
             return []
         verbs = self.joined.verbs_in_force
@@ -188,11 +189,10 @@ class Writer:
 
     def _undecided(self) -> int:
         """How many pods wait for a decision, of those that may be bound here."""
-        known = self._known()
-        work = None if known is None else known[0].get(self.joined.name)
+        work = self._work()
         if work is None or "bind" not in self.joined.verbs_in_force:
             return 0
-        return undecided_pods(work, self.joined.scheduler or DEFAULT_SCHEDULER)
+        return undecided_pods(work, self.joined.scheduler)
 
     async def _connect(self, api: KubeApi, lease: KubeLease) -> None:
         """Opens the connections for a burst of bindings while it is decided about its pods. Pods

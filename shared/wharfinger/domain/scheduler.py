@@ -15,6 +15,12 @@ from wharfinger.domain.value import Value
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
+
+def same_scheduler(one: str, other: str) -> bool:
+    """Whether both name the same scheduler. An empty name is that of the default one."""
+    return (one or DEFAULT_SCHEDULER) == (other or DEFAULT_SCHEDULER)
+
+
 Point = Literal[
     "queueSort",
     "preEnqueue",

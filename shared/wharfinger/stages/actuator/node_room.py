@@ -27,6 +27,8 @@ ShortNodes = Mapping[NodeName, tuple[ResourceName, ...]]
 def with_room(work: ClusterWork, open: Iterable[Effect], due: list[Effect]) -> list[Effect]:
     """Returns the effects of `due` without bindings to nodes that have no room for them. `open`:
     all that are open, sent or not."""
+    if not due:  # as at most looks
+        return due
     short = short_nodes(work, open)
     return [effect for effect in due if not lacks(work, effect, short)] if short else due
 

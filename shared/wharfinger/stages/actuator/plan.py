@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from wharfinger.domain.actuation import CLOSED_BY, Verb, is_ours
 from wharfinger.domain.ids import PodUid
 from wharfinger.domain.node import Node, Pod, WaitingPod
-from wharfinger.domain.scheduler import DEFAULT_SCHEDULER
+from wharfinger.domain.scheduler import same_scheduler
 from wharfinger.domain.time import Micros
 from wharfinger.stages.actuator.effects import Effect, EffectObject
 from wharfinger.stages.actuator.state import EVICTED_US, ClusterWork, PlacedPod, PreemptedPods
@@ -50,7 +50,7 @@ def open_effects(work: ClusterWork, verbs: Collection[Verb], at: Micros) -> list
 def undecided_pods(work: ClusterWork, scheduler: str) -> int:
     """How many pods wait for a first decision of `scheduler`."""
     return sum(
-        (pod.requirements.traits.scheduler or DEFAULT_SCHEDULER) == scheduler
+        same_scheduler(pod.requirements.traits.scheduler, scheduler)
         and pod.condition != GATED
         and pod.uid not in work.placements
         and pod.uid not in work.unplaced

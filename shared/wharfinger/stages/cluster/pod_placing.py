@@ -29,7 +29,7 @@ import msgspec
 from wharfinger.domain.ids import BindingName, PodUid
 from wharfinger.domain.node import WaitingPod
 from wharfinger.domain.reasons import ReplicasRefusal
-from wharfinger.domain.scheduler import DEFAULT_SCHEDULER
+from wharfinger.domain.scheduler import same_scheduler
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.framework import extenders
 from wharfinger.engine.nodes.classes import PodClass
@@ -125,7 +125,7 @@ def waits_for_us(state: ClusterStageState, pod: WaitingPod) -> bool:
     no node, and no place was decided for it."""
     book, traits = state.book, pod.requirements.traits
     return (
-        (traits.scheduler or DEFAULT_SCHEDULER) == (book.scheduler or DEFAULT_SCHEDULER)
+        same_scheduler(traits.scheduler, book.scheduler)
         and not traits.gates
         and pod.uid not in book.replica_of
         and book.waits(pod)

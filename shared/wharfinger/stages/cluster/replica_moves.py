@@ -15,7 +15,7 @@ from uuid import UUID
 
 from wharfinger.domain.cluster_objects import DisruptionBudget
 from wharfinger.domain.node import Pod
-from wharfinger.domain.scheduler import DEFAULT_SCHEDULER
+from wharfinger.domain.scheduler import same_scheduler
 from wharfinger.engine.framework import budgets as pod_budgets
 from wharfinger.engine.nodes.columns import NodeRow
 from wharfinger.engine.nodes.fit import take_devices
@@ -183,12 +183,11 @@ def leaving_pods(state: ClusterStageState) -> Iterator[Pod]:
     """Yields the pods of our scheduler that were released from nodes of running commands, to be
     evicted, and are still there."""
     book = state.book
-    ours = book.scheduler or DEFAULT_SCHEDULER
     for running in state.running.values() if places_pods(state) else ():
         for node in running.decided.nodes:
             for pod in book.pods.get(node.name, ()):
-                scheduler = pod.requirements.traits.scheduler or DEFAULT_SCHEDULER
-                if pod.uid not in book.replica_of and scheduler == ours and not goes_with_node(pod):
+                ours = same_scheduler(pod.requirements.traits.scheduler, book.scheduler)
+                if pod.uid not in book.replica_of and ours and not goes_with_node(pod):
                     yield pod
 
 

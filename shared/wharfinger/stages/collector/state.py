@@ -36,7 +36,7 @@ from wharfinger.domain.cluster import FACTS_FRESH, MAY_READ, Cluster, Places, ki
 from wharfinger.domain.cluster_objects import ClusterObject
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.quota import Quota
-from wharfinger.domain.scheduler import DEFAULT_SCHEDULER
+from wharfinger.domain.scheduler import same_scheduler
 from wharfinger.domain.taints import Taint
 from wharfinger.domain.time import Micros
 from wharfinger.domain.value import canonical, stable_hash
@@ -372,8 +372,7 @@ class ObservedCluster:
         return at - at % SETTLED_US + SETTLED_US if settled else at + PODS_US
 
     def _placed_here(self, pod: WaitingPod) -> bool:
-        ours, asked = self._cluster.scheduler, pod.requirements.traits.scheduler
-        named = (asked or DEFAULT_SCHEDULER) == (ours or DEFAULT_SCHEDULER)
+        named = same_scheduler(pod.requirements.traits.scheduler, self._cluster.scheduler)
         return named and self._cluster.places == "pods"
 
     def see_finished(self, pod: Pod, at: Micros) -> None:
