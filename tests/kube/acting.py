@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -164,6 +165,16 @@ class Audit:
                     )
                 )
         return found
+
+    def bindings(self) -> Counter[str]:
+        """uid of a pod -> how often it was bound. Of some thousand pods two may get the same name,
+        one after the other."""
+        return Counter(
+            call["objectRef"]["uid"]
+            for call in self.calls()
+            if _resource(call.get("objectRef", {})) == "pods/binding"
+            and call.get("responseStatus", {}).get("code") == 201
+        )
 
     def unused(self, rules: Iterable[Manifest]) -> list[tuple[str, str, str]]:
         """(group, resource, verb) of the rules that no call used. Only servers without streaming

@@ -13,7 +13,6 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -114,12 +113,7 @@ class StoredPods:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ending = True
         if self._connection.sock is not None:
             self._connection.sock.shutdown(2)

@@ -12,7 +12,7 @@ import json
 import os
 import random
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -262,13 +262,7 @@ async def _nothing_else(member: Member, ledger: Ledger, seen: Seen, audit: Audit
         assert len(how) == 1, f"{uid} was on several nodes: {how}"
         ((name, on, decision),) = how
         assert places[uid].get(decision) == on, f"{name} is on {on}, decided was {places[uid]}"
-    # By uid: of some thousand pods two may get the same name, one after the other.
-    binds = Counter(
-        call["objectRef"]["uid"]
-        for call in audit.calls()
-        if call.get("objectRef", {}).get("subresource") == "binding"
-        and call.get("responseStatus", {}).get("code") == 201
-    )
+    binds = audit.bindings()
     assert set(binds.values()) == {1}
     removed = await _removed(ledger, stream)
     evicted = await _evicted(ledger, stream)
