@@ -58,7 +58,7 @@ def tolerating(pod: WaitingPod, key: str) -> WaitingPod:
 
 @pytest.fixture
 def plane() -> Harness:
-    """Node `a` is the only one with room; `b` is small until it is told otherwise."""
+    """Node `a` is the only one with room; `b` is small at first."""
     plane = Harness()
     plane.feed(*joined(a_node("a", 1000)))
     return plane

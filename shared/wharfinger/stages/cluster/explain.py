@@ -26,16 +26,16 @@ _TEXT_BYTES = 1400
 def explained(
     diagnosis: Diagnosis,
     chosen: Sequence[NodeChoice] = (),
-    runners_up: Sequence[NodeChoice] = (),
+    ranked: Sequence[NodeChoice] = (),
     note: str = "",
 ) -> Explanation:
     """Builds the explanation of a placement, or of its refusal. `chosen`: where the replicas go,
-    the best first. `runners_up`: the best nodes, of which the first is named that was not
+    the best first. `ranked`: the best nodes, of which the first is named that was not
     chosen."""
     best: dict[str, int] = {}
     left = _NAMES_BYTES
     taken = {choice.row.name for choice in chosen}
-    other = next((choice for choice in runners_up if choice.row.name not in taken), None)
+    other = next((choice for choice in ranked if choice.row.name not in taken), None)
     for choice in (*chosen[:1], *(() if other is None else (other,))):
         name = choice.row.name
         if (size := _size(name)) <= left:

@@ -11,10 +11,10 @@ that the profile of their scheduler refuses there now, by what is known of the n
 taints, labels and names (`FactVerdicts`), and amounts and devices. They are decided about in the
 same round, as all pods that wait. The reason of the release is the one of that rule.
 
-Pods that are observed on the node are charged first, whoever bound them. The waiting ones are added
-by priority, highest first, then by time of placement, oldest first; each one that does not fit
-beside those before it goes. Example: a node has 4 cores, and pods of 1, 2 and 2 cores wait for it.
-Another scheduler binds a pod of 1 core. The last of the three goes.
+Pods that are observed on the node are charged first, ours and those of others. The waiting ones are
+added by priority, highest first, then by time of placement, oldest first; each one that does not
+fit beside those before it goes. Example: a node has 4 cores, and pods of 1, 2 and 2 cores wait for
+it. Another scheduler binds a pod of 1 core. The last of the three goes.
 
 A released pod does not come back to the node by itself: a rule that refuses it here also refuses it
 when it is placed. A node that was not changed needs no second look, since no decision places a pod
