@@ -128,10 +128,12 @@ class Load:
         """Accept so many events in one turn."""
         await self._accept(url, [self._next() for _ in range(count)])
 
-    async def steadily(self, url: str, rate: float, seconds: float) -> None:
-        """Accept `rate` events a second, each second a turn."""
+    async def steadily(
+        self, url: str, rate: float, seconds: float, more: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Accept `rate` events a second, each second a turn, for `seconds` and while `more()`."""
         began, done = time.monotonic(), 0
-        while (passed := time.monotonic() - began) < seconds:
+        while (passed := time.monotonic() - began) < seconds or more():
             due = int(rate * passed) - done
             turn = [self._next() for _ in range(min(due, max(TURN_MAX, int(rate))))]
             if turn:
@@ -331,12 +333,19 @@ class Campaign:
         """When it ended."""
         await asyncio.to_thread(settled, self.plane)
         self.load.patience_s = PATIENCE_S + fault.seconds
-        before = len(self.load.accepted)
-        loading = asyncio.create_task(self.load.steadily(self.url, self.rate, fault.seconds))
+        before, refused = len(self.load.accepted), self.load.refused.total()
+        outage = self.outages[fault.victim]
+        until = time.monotonic() + fault.seconds + PATIENCE_S
+
+        def unnoticed() -> bool:
+            noticed = not outage.refuses or self.load.refused.total() > refused
+            return not noticed and time.monotonic() < until
+
+        loading = asyncio.create_task(
+            self.load.steadily(self.url, self.rate, fault.seconds, unnoticed)
+        )
         try:
-            found = await watched(
-                self.plane, self.outages[fault.victim], fault.victim, fault.seconds
-            )
+            found = await watched(self.plane, outage, fault.victim, fault.seconds, unnoticed)
             found.accepted = len(self.load.accepted) - before
             ended = time.monotonic()
         finally:

@@ -15,10 +15,11 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 from benchmarks.plane import PlaneUnderTest, service_of
@@ -48,7 +49,10 @@ class NoDiskError(Exception):
 
 
 class Outage:
-    """One kind. `prepared` comes before the plane is started; `hold` is called each second."""
+    """One kind. `prepared` comes before the plane is started; `hold` is called each second.
+    `refuses`: it ends only after an event was refused."""
+
+    refuses: ClassVar[bool] = False
 
     @contextmanager
     def prepared(self, plane: PlaneUnderTest) -> Iterator[PlaneUnderTest]:
@@ -102,7 +106,10 @@ class DatabaseRefused(Outage):
 
 class DatabaseFull(Outage):
     """The database is on a file system of its own. A file takes all of it, and grows into
-    what the server sets free."""
+    what the server sets free. Events are still accepted as long as the pages that the server has
+    already hold them."""
+
+    refuses = True
 
     @contextmanager
     def prepared(self, plane: PlaneUnderTest) -> Iterator[PlaneUnderTest]:
@@ -379,8 +386,11 @@ class Watched:
                 )
 
 
-async def watched(plane: PlaneUnderTest, outage: Outage, victim: str, seconds: float) -> Watched:
-    """Begin the outage, look at the plane meanwhile, and end it."""
+async def watched(
+    plane: PlaneUnderTest, outage: Outage, victim: str, seconds: float, more: Callable[[], bool]
+) -> Watched:
+    """Begin the outage, look at the plane meanwhile, for `seconds` and while `more()`, and end
+    it."""
     found = Watched(victim, seconds, LogLines(plane.data_dir / "log"))
     found.before = await asyncio.to_thread(memory_mib, plane)
     found.most = dict(found.before)
@@ -389,7 +399,7 @@ async def watched(plane: PlaneUnderTest, outage: Outage, victim: str, seconds: f
     await asyncio.to_thread(outage.begin, plane)
     try:
         began = measured = time.monotonic()
-        while (now := time.monotonic()) - began < seconds:
+        while (now := time.monotonic()) - began < seconds or more():
             await asyncio.to_thread(outage.hold, plane)
             found.logs.look()
             lives.look()

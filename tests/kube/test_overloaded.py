@@ -45,6 +45,13 @@ BINDING = f"{HOME}/web-deployment"
 BINDS: tuple[Verb, ...] = ("bind",)
 
 
+def a_node() -> Json:
+    """It has room for all pods."""
+    made, room = node(NODE), {"cpu": "64", "memory": "256Gi", "pods": "500"}
+    made["status"] = {"allocatable": room, "capacity": room}
+    return made
+
+
 def a_pod(number: int) -> Json:
     made = pod(HOME, f"web-{number:03}", app="web")
     made["spec"]["schedulerName"] = "wharfinger"
@@ -68,7 +75,7 @@ async def test_what_was_decided_is_done_once_before_an_overloaded_server(
     member: Member, backend: Backend, database_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     grant(member, ("bind", "evict"))
-    member.apply(namespace(HOME), node(NODE), *(a_pod(number) for number in range(PODS)))
+    member.apply(namespace(HOME), a_node(), *(a_pod(number) for number in range(PODS)))
     found = sorted(member.items("pods", "-n", HOME), key=lambda one: str(one["metadata"]["name"]))
     names = [str(one["metadata"]["name"]) for one in found]
     uids = [one["metadata"]["uid"] for one in found]
