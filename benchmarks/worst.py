@@ -221,7 +221,8 @@ class Stage:
         for _ in range(bindings):
             self._seq += 1
             name = f"work/b{self._seq:06d}"
-            items.append(Assigned(self._seq, f"fleet/0:{self._seq}", name, f"uid-{name}", 1, asks))
+            id = str(derived_id("benchmarks/worst", self._seq))
+            items.append(Assigned(self._seq, id, name, f"uid-{name}", 1, asks))
         fact = AssignmentsDecided("member", fleet_stream(0), self._seq, tuple(items))
         round_, took = self._take(fact)
         assert [d.outcome for d in round_.decisions] == ["placed"] * bindings

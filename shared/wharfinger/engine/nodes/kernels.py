@@ -909,7 +909,8 @@ def place_run(
     A domain is one value of a topology key, such as one zone. N: number of slots (array positions
     of nodes).
 
-    - `done`: how many of the `count` pods were placed by earlier calls.
+    - `done`: how many of the `count` pods were placed by earlier calls. If it is above 0, the work
+      arrays are those of the last of these calls.
     - `size`: number of slots in use.
     - `static` [N]: verdict of each node by all that does not depend on usage; 0: not refused.
     - `free`, `alloc` [resources, N]: free and allocatable amounts; each placed pod lowers `free`.
@@ -936,24 +937,25 @@ def place_run(
 
     The docstring of the module lists the columns of each array.
     """
-    judge(
-        size,
-        static,
-        free,
-        alloc,
-        inverse,
-        held,
-        plus,
-        asks,
-        form,
-        fit,
-        balance,
-        shape,
-        load,
-        per,
-        local_verdicts,
-        local_scores,
-    )
+    if done == 0:
+        judge(
+            size,
+            static,
+            free,
+            alloc,
+            inverse,
+            held,
+            plus,
+            asks,
+            form,
+            fit,
+            balance,
+            shape,
+            load,
+            per,
+            local_verdicts,
+            local_scores,
+        )
     while done < count:
         found = weigh(
             size,

@@ -883,7 +883,8 @@ class Placer:
                 ]
             )
             if recording is not None and count == 1:
-                recording.seen[number] = self._seen_now(cls, recording.count)
+                # One replica takes the best node, so the next one is all that is asked for.
+                recording.seen[number] = self._seen_now(cls, min(recording.count, 2))
         return placed
 
     def _seen_now(self, cls: PodClass, count: int) -> PlacementContext:
