@@ -11,6 +11,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NoReturn
 
 import msgspec
 
@@ -44,10 +45,16 @@ class PlannerProcesses:
         """What was made. `said` is called with each step as it begins. Problem: there is no plan,
         and why."""
         async with self.turn:
-            process = await self._taken()
+            waited = await self._taken()
+            process = waited or await _started()
             try:
                 async with asyncio.timeout(PLAN_S):
-                    return await _planned(process, request, said)
+                    line = await _planned(process, request, said)
+                    if line is None and process is waited:  # it ended before it began
+                        await _ended(process)
+                        process = await _started()
+                        line = await _planned(process, request, said)
+                    return line or await _lost(process)
             except TimeoutError:
                 raise Problem("conflict", f"the plan took longer than {PLAN_S:g} s") from None
             finally:
@@ -58,13 +65,12 @@ class PlannerProcesses:
         if self._preparing is not None:
             await end_tasks([self._preparing])
 
-    async def _taken(self) -> Process:
+    async def _taken(self) -> Process | None:
+        """The process that waits. It may have ended without asyncio knowing it yet."""
         process, self._next = self._next, None
         if self._preparing is not None:
             await end_tasks([self._preparing])
-        if process is not None and process.returncode is None:
-            return process
-        return await _started()
+        return None if process is None or process.returncode is not None else process
 
     async def _prepare(self) -> None:
         """Until it has waited for long enough, or is taken."""
@@ -93,13 +99,17 @@ async def _ended(process: Process) -> None:
 
 async def _planned(
     process: Process, request: PlannerRequest, said: Callable[[str], None]
-) -> PlannerLine:
+) -> PlannerLine | None:
+    """What the process made; None: it has ended without a line. Problem: there is no plan, and
+    why."""
     assert process.stdin is not None, "it has a pipe"
     assert process.stdout is not None, "it has a pipe"
     with suppress(BrokenPipeError, ConnectionResetError):
         process.stdin.write(msgspec.json.encode(request) + b"\n")
         await process.stdin.drain()
+    began = False
     while text := await process.stdout.readline():
+        began = True
         line = msgspec.json.decode(text, type=PlannerLine)
         if line.problem:
             raise Problem(
@@ -111,4 +121,8 @@ async def _planned(
         if line.plan:
             return line
         said(line.step)
+    return await _lost(process) if began else None
+
+
+async def _lost(process: Process) -> NoReturn:
     raise Problem("lost", f"the planner ended with {await process.wait()} and without a plan")

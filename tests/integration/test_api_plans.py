@@ -140,6 +140,14 @@ async def test_the_next_planner_waits_while_plans_are_asked_for(
     os.kill(second, signal.SIGKILL)
     await made(viewer, plane)
     await eventually(_is_ready(planners, second))
+    third = planners.ready
+    assert third is not None
+    os.kill(third, signal.SIGSTOP)
+    making = asyncio.create_task(made(viewer, plane))
+    await eventually(lambda: planners.ready is None)
+    os.kill(third, signal.SIGKILL)  # it ends with the request, and before it has begun
+    await making
+    await eventually(_is_ready(planners, third))
     last = planners.ready
     assert last is not None
     await planners.stop()
