@@ -29,7 +29,7 @@ from wharfinger.runtime.kube.kubeconfig import KubeconfigError, in_cluster, read
 from wharfinger.runtime.ledger import LedgerUnavailable
 from wharfinger.runtime.ledger.at_position import PastDatabase
 from wharfinger.runtime.ledger.tokens import make_token, revoke_codes
-from wharfinger.runtime.memory import one_heap, seldom_collect
+from wharfinger.runtime.memory import one_heap, seldom_collect, small_reads
 from wharfinger.runtime.observability import configure_logging
 from wharfinger.runtime.owner_watch import EXIT_GONE, EXIT_USAGE, WATCH_S, Lifeline, PlaneGoneError
 from wharfinger.runtime.plane import another_database
@@ -68,6 +68,7 @@ log = structlog.get_logger()
 def run() -> int:
     """Until SIGTERM or SIGINT."""
     one_heap()
+    small_reads()
     try:
         settings = load_settings()
         configure_logging(settings.log_level, settings.log_format)

@@ -34,7 +34,7 @@ from wharfinger.runtime.incarnation_watch import (
     begin_topics,
 )
 from wharfinger.runtime.ledger import Ledger, LedgerError, LedgerUnavailable
-from wharfinger.runtime.memory import one_heap, seldom_collect
+from wharfinger.runtime.memory import one_heap, seldom_collect, small_reads
 from wharfinger.runtime.observability import METRICS, configure_logging
 from wharfinger.runtime.owner_watch import (
     EXIT_GONE,
@@ -74,6 +74,7 @@ def run_process(name: str, builders: Mapping[str, Builder]) -> int:
     """Run these services until SIGTERM or SIGINT. Returns the exit code: 0 stopped, 2 cannot start
     (one line on standard error), 69 its plane is gone, 70 failed and to be restarted."""
     one_heap()
+    small_reads()
     try:
         settings = load_settings()
         configure_logging(settings.log_level, settings.log_format)
