@@ -18,6 +18,7 @@ from wharfinger.domain.node_pool import (
     POOL_LABEL,
     ZONE_LABEL,
     NodePoolPolicy,
+    PoolRequirement,
 )
 from wharfinger.domain.pod_traits import PodTerm, PodTraits
 from wharfinger.domain.resources import add
@@ -162,10 +163,12 @@ def faces(problem: Problem, claim: NewClaim) -> list[dict[str, str]]:
     pool = _pool(problem, claim)
     for of in _types(problem, claim):
         own = {key: values[0] for key, values in of.labels.items() if len(values) == 1}
+        named = {r.key: r.values[0] for r in claim.requirements if _names_one(r)}
         for offer in _offers(claim, of):
             found.append(
                 {
                     **pool.labels,
+                    **named,
                     **own,
                     INSTANCE_TYPE_LABEL: of.name,
                     ZONE_LABEL: offer.zone,
@@ -174,6 +177,10 @@ def faces(problem: Problem, claim: NewClaim) -> list[dict[str, str]]:
                 }
             )
     return found
+
+
+def _names_one(requirement: PoolRequirement) -> bool:
+    return requirement.operator == "In" and len(requirement.values) == 1
 
 
 def _claim(problem: Problem, number: int, claim: NewClaim) -> Iterator[str]:

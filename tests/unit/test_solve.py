@@ -220,6 +220,22 @@ def test_a_limit_of_nodes() -> None:
     assert "limit of 2 nodes" in solution.unplaced[0].reason
 
 
+def test_a_new_node_has_one_value_of_each_label_that_its_instance_type_does_not_say() -> None:
+    """Pods may require that the label is there, and nothing else chooses its value."""
+    several = NodePoolPolicy(
+        "general",
+        requirements=(
+            PoolRequirement("example.com/team", "In", ("b", "a")),
+            PoolRequirement(ZONE_LABEL, "In", ("b", "c")),
+        ),
+    )
+    anyone = NodeTerm((Requirement("example.com/team", "Exists"),))
+    wanted = pods(node_terms=(anyone,))
+    (claim,) = solved(a_problem(wanted, pools=(several,))).claims
+    required = {r.key: r.values for r in claim.requirements}
+    assert (required["example.com/team"], required[ZONE_LABEL]) == (("a",), ("b", "c"))
+
+
 def test_min_values_keep_a_claim_from_being_filled_until_too_few_types_are_left() -> None:
     two = PoolRequirement("node.kubernetes.io/instance-type", "Exists", (), 2)
     solution = solved(a_problem(pods(8), pools=(NodePoolPolicy("general", requirements=(two,)),)))

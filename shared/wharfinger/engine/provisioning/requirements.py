@@ -202,6 +202,14 @@ class ValueSet:
             shown += f" <={self.lte}"
         return shown
 
+    @property
+    def settled(self) -> ValueSet:
+        """The set with only its first value, if it lists values, the label may not be missing, and
+        no more than one value must remain."""
+        if self.complement or self.optional or not self.values or self.min_values > 1:
+            return self
+        return replace(self, values=frozenset((min(self.values),)))
+
     def requirements(self, key: str) -> tuple[PoolRequirement, ...]:
         """Converts the set into requirements on the label `key`, as a NodePool writes them. Most
         sets give one requirement. A set with excluded values and integer bounds gives several.
@@ -362,6 +370,17 @@ class LabelSet:
         return LabelSet(
             (key, replace(values, min_values=lowered[key]) if key in lowered else values)
             for key, values in self._sets.items()
+        )
+
+    def settled(self, known: frozenset[str]) -> LabelSet:
+        """Returns a copy in which every label that nothing else gives its value has one. `known`:
+        the labels that come with an instance type or an offering.
+
+        Of several listed values the first in order is kept. [Karpenter takes any.] Example: a pool
+        requires team In [b, a]; the new node is of team a.
+        """
+        return LabelSet(
+            (key, values if key in known else values.settled) for key, values in self._sets.items()
         )
 
     def intersects(self, other: LabelSet) -> bool:

@@ -100,9 +100,10 @@ class _Telling:
         launched = self.packing.type_index.launched(
             template, state.labels, rows, self.packing.problem.options.min_values
         )
+        labels = state.labels.with_min_values(dict(launched.lowered))
         return NewClaim(
             template.name,
-            state.labels.with_min_values(dict(launched.lowered)).requirements(),
+            labels.settled(template.types.known).requirements(),
             launched.instance_types,
             launched.price,
             launched.worst_price,
