@@ -229,6 +229,7 @@ def test_whoever_makes_the_node_is_told_everything_about_it() -> None:
             "name": "pool-1",
             "labels": {
                 "wharfinger.io/cluster": "oslo",
+                "zone": "a",
                 "team": "shop",
                 "wharfinger.io/node-claim": "pool-1",
                 "karpenter.sh/nodepool": "pool",
@@ -250,7 +251,7 @@ def test_whoever_makes_the_node_is_told_everything_about_it() -> None:
             "resources": {"requests": {"cpu": "1500m"}},
             "taints": [{"key": "x", "effect": "NoExecute"}],
             "nodeClassRef": {"group": "g", "kind": "K", "name": "n"},
-            "expireAfter": "3600s",
+            "expireAfter": "Never",
             "terminationGracePeriod": "60s",
         },
     }

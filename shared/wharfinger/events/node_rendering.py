@@ -42,7 +42,10 @@ CEILING = options.PREFIX + "price-below"
 def node_claim(claim: NodeClaim, ended: NodeClaimResult | None = None) -> Rendered:
     """Of any of its instance types, in the order of their prices; Karpenter's provider takes the
     cheapest it can get. `ended`: what came of it, as its status."""
-    labels = {CLUSTER: claim.cluster, **claim.labels, CLAIM_LABEL: claim.claim}
+    # Karpenter gives a node the labels of its claim. Of the requirements its providers read only
+    # those that choose what is bought.
+    one_value = {r.key: r.values[0] for r in claim.requirements if _has_one_value(r)}
+    labels = {CLUSTER: claim.cluster, **one_value, **claim.labels, CLAIM_LABEL: claim.claim}
     labels.setdefault(POOL_LABEL, claim.pool)
     annotations = dict(claim.annotations)
     annotations |= _some(
@@ -69,10 +72,18 @@ def node_claim(claim: NodeClaim, ended: NodeClaimResult | None = None) -> Render
             ],
             **_some(resources=_some(requests=_quantities(claim.requests))),
             **_made_by(claim.taints, claim.startup_taints, claim.node_class),
-            **_lives(claim.expire_after_s, claim.termination_grace_s),
+            # Karpenter would delete the claim at that age, whatever has been decided. Without the
+            # field that age is 30 days.
+            **_lives(None, claim.termination_grace_s),
         },
         **({} if ended is None else {"status": _claim_status(ended)}),
     }
+
+
+def _has_one_value(requirement: PoolRequirement) -> bool:
+    """What was bought is said by the provider, once it has."""
+    is_bought = requirement.key in (INSTANCE_TYPE_LABEL, ZONE_LABEL, CAPACITY_TYPE_LABEL)
+    return requirement.operator == "In" and len(requirement.values) == 1 and not is_bought
 
 
 def _claim_status(ended: NodeClaimResult) -> Rendered:
