@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.hunting import examples
 
 from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.cluster_objects import NodeClaimStatus
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.pod_traits import PodTraits
 from wharfinger.domain.taints import Taint
@@ -27,6 +28,7 @@ from wharfinger.events.cluster_state import (
     ImageOnNodes,
     NodeImagesObserved,
     NodesObserved,
+    ObjectsObserved,
     PodsObserved,
     WaitingPodsObserved,
     waiting_bucket,
@@ -35,12 +37,14 @@ from wharfinger.events.clusters import ClusterObserved
 from wharfinger.stages.collector import ObservedCluster, Sighted
 from wharfinger.stages.collector.state import (
     BUCKETS_MIN,
+    CLAIMS_US,
     COMPLETE,
     FINISHED_US,
     IMAGES_A_BUCKET,
     IMAGES_US,
     NODES_US,
     NOT_READ,
+    OBJECTS_US,
     PODS_US,
     SECOND_US,
     SETTLED_US,
@@ -471,6 +475,26 @@ def test_taints_are_sent_at_once_and_labels_wait() -> None:
     assert facts.next_at() == 2 * SECOND_US + NODES_US
     facts.see_node(node("n2", taints=(Taint("k", "NoSchedule"),)), 2 * SECOND_US)
     assert facts.next_at() == 2 * SECOND_US
+
+
+def test_a_claim_that_comes_or_goes_is_sent_earlier_than_one_that_changes() -> None:
+    """One that is made and deleted within the wait of other objects would not be known."""
+    facts = listed([node("n1")])
+    facts.list_objects("NodeClaim", (), 0)
+    facts.due(SECOND_US)
+    made = NodeClaimStatus("web-1", "web")
+    launched = msgspec.structs.replace(made, launched=True)
+    deleted = msgspec.structs.replace(launched, deleting=True)
+    at = 10 * SECOND_US
+    for seen, wait_us in ((made, CLAIMS_US), (launched, OBJECTS_US), (deleted, CLAIMS_US)):
+        facts.see_object("NodeClaim", seen, at)
+        assert facts.next_at() == at + wait_us
+        at += wait_us
+        (sent,) = facts.due(at)
+        assert sent.fact.data == ObjectsObserved("oslo", "NodeClaim", "", (seen,))
+    facts.lose_object("NodeClaim", "", "web-1", at)
+    (sent,) = facts.due(at + CLAIMS_US)
+    assert sent.fact.data == ObjectsObserved("oslo", "NodeClaim", "", ())
 
 
 def test_a_burst_on_a_node_is_one_fact() -> None:

@@ -202,6 +202,15 @@ def test_a_claim_that_its_cluster_says_is_not_launched_is_given_up_sooner(plane:
     assert ended(gone).reason == "nothing was launched within 300 s"
 
 
+def test_a_claim_that_its_cluster_has_deleted_is_given_up_at_once(plane: PoolPlane) -> None:
+    (asked,) = plane.assign("web", 1, wants(1500))
+    assert plane.claim_status() == [], "it is not made yet"
+    assert plane.claim_status(NodeClaimStatus(claimed(asked).claim, "default")) == []
+    gone, no = plane.claim_status()
+    assert (ended(gone).outcome, ended(gone).reason) == ("failed", "its cluster has deleted it")
+    assert "pool default: no node could be had" in refused(no).explanation.note
+
+
 def test_one_that_is_launched_has_its_time(plane: PoolPlane) -> None:
     (asked,) = plane.assign("web", 1, wants(1500))
     plane.claim_status(NodeClaimStatus(claimed(asked).claim, "default", launched=True))

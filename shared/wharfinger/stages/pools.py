@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, assert_never
 
+import msgspec
+
 from wharfinger.domain.ids import ClassKey
 from wharfinger.domain.instance_types import Catalogue, InstanceType
 from wharfinger.domain.node import Node, Pod
@@ -190,7 +192,8 @@ class OpenClaim(Value, frozen=True):
     """Describes a node that was requested and has not registered yet. `replicas`: binding -> number
     of its replicas for which the node was requested. `command`: the disruption command whose nodes
     it replaces; empty: none. `asked_us`: time at which the request was folded. `others`: key of
-    their requirements -> number of waiting pods of other schedulers for which it was requested."""
+    their requirements -> number of waiting pods of other schedulers for which it was requested.
+    `observed`: whether its cluster has reported it since."""
 
     claim: str
     pool: str
@@ -202,6 +205,7 @@ class OpenClaim(Value, frozen=True):
     until_us: Micros
     asked_us: Micros = 0
     others: dict[ClassKey, int] = {}
+    observed: bool = False
 
 
 class OpenCommand(Value, frozen=True):
@@ -316,7 +320,13 @@ class PoolFacts:
         pause = min(BACK_OFF_US_MAX, BACK_OFF_US << min(times - 1, 32))
         self.sold_out[offer] = SoldOut(times, at + pause)
 
-    # --- nodes and pods
+    # --- claims, nodes and pods
+
+    def observe_claims(self, names: Iterable[str]) -> None:
+        """Records that the cluster reports these claims."""
+        for name in names:
+            if (claim := self.claims.get(name)) is not None and not claim.observed:
+                self.claims[name] = msgspec.structs.replace(claim, observed=True)
 
     def observe_nodes(
         self,

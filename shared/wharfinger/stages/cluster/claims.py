@@ -141,7 +141,8 @@ def follow_claims(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
     A claim is given up if its node does not exist after 15 minutes; for a replacement in a
     disruption command after 10 minutes. Where the cluster reports the status of claims, a claim is
     also given up if no machine was launched within 5 minutes, and at once if the launch failed or
-    the claim is being deleted.
+    the claim is being deleted, or is gone after it was reported. Karpenter deletes a claim for
+    which its provider has no capacity.
     """
     if not state.pools.claims:
         return
@@ -177,6 +178,8 @@ def _given_up(
         return "failed", status.failure
     if status is not None and status.deleting:
         return "failed", "its cluster takes it away"
+    if status is None and claim.observed:
+        return "failed", "its cluster has deleted it"
     if at >= claim.until_us:
         return (
             "timed-out",

@@ -187,6 +187,7 @@ def forget_causes(state: ClusterStageState) -> None:
 def take_objects(state: ClusterStageState, told: ObjectsObserved) -> None:
     if state.objects.observe(told.kind, told.namespace, told.objects):
         objects_changed(state)
+        state.pools.observe_claims(claim.name for claim in state.book.objects.node_claims)
 
 
 # --- policies and measurements

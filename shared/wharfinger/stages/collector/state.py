@@ -33,7 +33,7 @@ from typing import cast
 import msgspec
 
 from wharfinger.domain.cluster import FACTS_FRESH, MAY_READ, Cluster, Places, kinds_not_readable
-from wharfinger.domain.cluster_objects import ClusterObject
+from wharfinger.domain.cluster_objects import ClusterObject, NodeClaimStatus
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.scheduler import same_scheduler
@@ -68,6 +68,10 @@ of them together: while many pods are bound, each fact holds several, and each a
 facts."""
 NODES_US = SECOND_US
 OBJECTS_US = 5 * SECOND_US
+CLAIMS_US = SECOND_US // 4
+"""Of a NodeClaim that is made, is being deleted or is gone. Karpenter deletes one about a second
+after it was made, where its provider has no capacity; a claim that was never reported is waited
+for."""
 FINISHED_US = 30 * SECOND_US
 """Finished pods are read by strategies that run every few minutes. A fact holds all finished pods
 of a node, and jobs finish often."""
@@ -395,7 +399,8 @@ class ObservedCluster:
     def list_objects(self, kind: str, objects: Sequence[ClusterObject | Quota], at: Micros) -> None:
         """Replaces all objects of one kind by `objects`, a complete list. Known objects that are
         not in the list are deleted. The facts of the first list of a kind are sent at once. The
-        facts of later changes are sent after 5 seconds (`OBJECTS_US`)."""
+        facts of later changes are sent after 5 seconds (`OBJECTS_US`), of NodeClaims that come or
+        go earlier (`CLAIMS_US`)."""
         first = kind not in self._listed
         self._listed.add(kind)
         there = {(_drawer(kind, found), found.name) for found in objects}
@@ -406,20 +411,20 @@ class ObservedCluster:
                 self._due.mark(key, at)
             for name in sorted(self._objects[key]):
                 if (key, name) not in there:
-                    self._objects[key].pop(name)
-                    self._due.mark(key, at + OBJECTS_US)
+                    self.lose_object(kind, key[-1], name, at)
 
     def see_object(self, kind: str, found: ClusterObject | Quota, at: Micros) -> None:
         key = _drawer(kind, found)
         drawer = self._objects.setdefault(key, {})
-        if drawer.get(found.name) != found:
+        before = drawer.get(found.name)
+        if before != found:
             drawer[found.name] = found
-            self._due.mark(key, at + OBJECTS_US)
+            self._due.mark(key, at + (CLAIMS_US if _comes_or_goes(before, found) else OBJECTS_US))
 
     def lose_object(self, kind: str, namespace: str, name: str, at: Micros) -> None:
         key: Key = ("quotas", namespace) if kind == QUOTA else ("objects", kind, namespace)
-        if self._objects.get(key, {}).pop(name, None) is not None:
-            self._due.mark(key, at + OBJECTS_US)
+        if (gone := self._objects.get(key, {}).pop(name, None)) is not None:
+            self._due.mark(key, at + (CLAIMS_US if _comes_or_goes(None, gone) else OBJECTS_US))
 
     def unreadable(self, kind: str, name: str, why: str, at: Micros) -> None:
         """Records that an object exists but cannot be converted to a value. The last known value is
@@ -639,6 +644,13 @@ def _drawer(kind: str, found: ClusterObject | Quota) -> Key:
     if isinstance(found, Quota):
         return "quotas", found.namespace
     return "objects", kind, getattr(found, "namespace", "")
+
+
+def _comes_or_goes(before: ClusterObject | Quota | None, now: ClusterObject | Quota) -> bool:
+    """Whether the change is that of a NodeClaim which is made, is being deleted or is gone."""
+    if not isinstance(now, NodeClaimStatus):
+        return False
+    return not isinstance(before, NodeClaimStatus) or before.deleting != now.deleting
 
 
 def _is_of(key: Key, kind: str) -> bool:
