@@ -52,6 +52,7 @@ USERS = {
     "kube-controller-manager": "",
     "kube-scheduler": "",
     "kwok": "system:masters",
+    "karpenter": "system:masters",
     "collector": "",
     "actuator": "",
 }

@@ -1,6 +1,6 @@
 """Real Kubernetes control planes on this machine, without Docker and without root.
 
-    # build the programs, Helm and Karmada, print the programs' directory
+    # build the programs, Helm, Karmada and Karpenter, print the programs' directory
     python -m infra.kube.local build
     # start one, and use it: `start` prints the lines for a shell that set KUBECONFIG and PATH
     eval "$(python -m infra.kube.local start build/kube/oslo --with controllers)"
@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 
 from infra.kube import cluster
-from infra.kube.programs import KubeError, helm, karmada, programs, without_go
+from infra.kube.programs import KubeError, helm, karmada, karpenter, programs, without_go
 
 VARIABLE = "WHARFINGER_TEST_KUBE"
 
@@ -63,6 +63,7 @@ def main(arguments: list[str]) -> int:
                 print(programs())
                 helm()
                 karmada()
+                karpenter()
             case "start":
                 started = cluster.start(options.directory.resolve(), wanted)
                 print(f"export KUBECONFIG={shlex.quote(str(started.kubeconfig()))}")

@@ -4,8 +4,8 @@ cache.
 `go.mod` names etcd, the API server, the controller manager, the scheduler and kubectl of one
 release; `kwok/go.mod` names KWOK, which needs other versions of the same libraries. A build is kept
 under a hash of both files, their sums and Go's version, so another version never overwrites it. The
-first build takes about ten minutes of processor time. Helm and Karmada are built apart, for the
-tests that use them.
+first build takes about ten minutes of processor time. Helm, Karmada and Karpenter are built apart,
+for the tests that use them.
 """
 
 from __future__ import annotations
@@ -39,6 +39,11 @@ KARMADA_PROGRAMS = {
     "karmada-controller-manager": f"{KARMADA}/cmd/controller-manager",
     "karmada-webhook": f"{KARMADA}/cmd/webhook",
 }
+
+KARPENTER = "sigs.k8s.io/karpenter"
+
+KARPENTER_PROGRAMS = {"karpenter": f"{KARPENTER}/kwok"}
+"""All of Karpenter's controllers, with the provider that creates nodes which KWOK keeps ready."""
 
 STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 """What KWOK does with nodes and pods, as its own module describes it: nodes become ready, renew
@@ -85,6 +90,19 @@ def karmada_sources() -> Path:
     """The folder of the module that they are built from: it has the definitions of Karmada's kinds
     and the configuration of its webhooks."""
     return _sources(HERE / "karmada", KARMADA)
+
+
+def karpenter() -> Path:
+    """Karpenter with its KWOK provider, built where it is not there yet: some three minutes of
+    processor time. Its release of controller-runtime does not compile with the libraries of `kwok`,
+    so the two share nothing."""
+    return _apart("karpenter", HERE / "karpenter", KARPENTER_PROGRAMS) / "karpenter"
+
+
+def karpenter_sources() -> Path:
+    """The folder of the module that it is built from: it has the definitions of Karpenter's kinds
+    and the instance types of its KWOK provider."""
+    return _sources(HERE / "karpenter", KARPENTER)
 
 
 def _apart(name: str, module: Path, packages: Mapping[str, str]) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import json
-import signal
 import ssl
 import subprocess
 import urllib.error
@@ -19,10 +18,11 @@ from infra.kube.certificates import Authority
 from infra.kube.programs import karmada, karmada_sources
 from ruamel.yaml import YAML
 from tests.kube.member import Json, Member, namespace
+from tests.kube.program import program
 from tests.kube.test_hub import CRDS
 from tests.patience import until
 
-from wharfinger.runtime.processes import die_with_parent, free_port, last_lines
+from wharfinger.runtime.processes import free_port
 
 SYSTEM, REGISTERED = "karmada-system", "karmada-cluster"
 """Its namespaces, on the hub; in the second one are the Secrets of members."""
@@ -113,26 +113,14 @@ def _controllers(hub: Member) -> Iterator[None]:
 
 @contextmanager
 def _running(hub: Member, name: str, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
-    path = hub.directory / f"{name}.log"
-    with path.open("ab") as log:
-        process = subprocess.Popen(
-            [
-                str(karmada() / name),
-                f"--kubeconfig={hub.kubeconfig()}",
-                "--metrics-bind-address=0",
-                *flags,
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            preexec_fn=die_with_parent(signal.SIGKILL),
-        )
-    try:
+    command = (
+        str(karmada() / name),
+        f"--kubeconfig={hub.kubeconfig()}",
+        "--metrics-bind-address=0",
+        *flags,
+    )
+    with program(hub.directory / f"{name}.log", command) as process:
         yield process
-        assert process.poll() is None, f"{name} ended: {last_lines(path.read_text(), 3)}"
-    finally:
-        process.kill()
-        process.wait()
 
 
 @contextmanager
