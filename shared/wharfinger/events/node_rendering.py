@@ -72,7 +72,7 @@ def node_claim(claim: NodeClaim, ended: NodeClaimResult | None = None) -> Render
             ],
             **_some(resources=_some(requests=_quantities(claim.requests))),
             **_made_by(claim.taints, claim.startup_taints, claim.node_class),
-            # Karpenter would delete the claim at that age, whatever has been decided. Without the
+            # Karpenter would delete the claim at that age without a decision. Without the
             # field that age is 30 days.
             **_lives(None, claim.termination_grace_s),
         },
