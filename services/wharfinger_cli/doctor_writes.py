@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from wharfinger.domain.policy import Policy
 from wharfinger.domain.time import Micros
 from wharfinger.runtime.actuation import known_work
 from wharfinger.runtime.kube.api import KubeApi
@@ -14,6 +15,7 @@ from wharfinger.runtime.kube.examination import missing_writes
 from wharfinger.runtime.kube.identity import AWAY
 from wharfinger.runtime.kube.joined import JoinedCluster, joined_clusters
 from wharfinger.runtime.kube.lease import KubeLease
+from wharfinger.runtime.kube.node_pools import wrong_pools
 from wharfinger.runtime.kube.pausing import paused
 from wharfinger.runtime.kube.rights import LEASE, NAMESPACE
 from wharfinger.runtime.ledger import wall_clock
@@ -21,6 +23,7 @@ from wharfinger.runtime.settings import Settings
 from wharfinger.stages.actuator import open_effects
 from wharfinger.stages.actuator.plan import decided_at
 from wharfinger_cli.connection import opened_ledger
+from wharfinger_cli.facts import known_facts
 from wharfinger_cli.open_copies import OpenCopy, open_copies
 from wharfinger_cli.output import as_seconds, count
 
@@ -40,7 +43,7 @@ class WriteState:
     that are to be copied there and cannot be, each with the reason. `absent`: objects that copied
     workloads name and that are not there, `needed`: those of which that is not known; each with
     what is to be done. `kept`: copies that are not decided any more and stay, each with the
-    reason."""
+    reason. `pools`: by which Karpenter decides about nodes too, each with what is to be done."""
 
     name: str
     why: str = ""
@@ -56,11 +59,13 @@ class WriteState:
     absent: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    pools: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool | None:
         """None: it is stopped on purpose."""
-        if self.why or self.missing or ((self.left or self.absent) and not self.stopped):
+        undone = self.left or self.absent or self.pools
+        if self.why or self.missing or (undone and not self.stopped):
             return False
         if self.stopped:
             return None
@@ -98,6 +103,8 @@ class WriteState:
             yield f"needed: {_first(self.needed)}"
         if self.kept:
             yield f"kept: {_first(self.kept)}"
+        if self.pools:
+            yield _first(self.pools)
 
 
 def _first(lines: Sequence[str]) -> str:
@@ -123,6 +130,9 @@ async def write_states(settings: Settings) -> list[WriteState]:
     async with opened_ledger(settings) as ledger:
         work = await known_work(ledger, [one.name for one in members], at)
         copies = await open_copies(ledger, joined, members)
+        policies: list[Policy] = []
+        if any("claims" in one.verbs_in_force for one in members):
+            policies = (await known_facts(ledger)).policies
     ages: dict[str, list[Micros]] = {
         one.name: [
             at - decided if (decided := decided_at(work[one.name], effect)) else 0
@@ -136,10 +146,19 @@ async def write_states(settings: Settings) -> list[WriteState]:
             one,
             ages.get(one.name, []),
             with_copies(WriteState(one.name), [c for c in copies if c.cluster == one.name], at),
+            pool_names(policies, one),
         )
         for one in asked
     ]
     return list(await asyncio.gather(*states))
+
+
+def pool_names(policies: Sequence[Policy], joined: JoinedCluster) -> frozenset[str]:
+    """Of the pools for which NodeClaims may be made in the cluster."""
+    if "claims" not in joined.verbs_in_force:
+        return frozenset()
+    pools = [policy.node_pool for policy in policies if policy.node_pool is not None]
+    return frozenset(pool.name for pool in pools if pool.is_of(joined.name))
 
 
 def with_copies(state: WriteState, copies: Sequence[OpenCopy], at: Micros) -> WriteState:
@@ -164,9 +183,13 @@ def with_copies(state: WriteState, copies: Sequence[OpenCopy], at: Micros) -> Wr
 
 
 async def _state(
-    settings: Settings, joined: JoinedCluster, ages: list[Micros], state: WriteState
+    settings: Settings,
+    joined: JoinedCluster,
+    ages: list[Micros],
+    state: WriteState,
+    pools: frozenset[str],
 ) -> WriteState:
-    """`state`: what is known of the cluster without asking it."""
+    """`state`: what is known of the cluster without asking it. `pools`: names of NodePools."""
     oldest_s = max(ages, default=0) / 1_000_000
     try:
         async with asyncio.timeout(ASKED_S_MAX):
@@ -182,10 +205,17 @@ async def _state(
                     else await paused(api)
                 )
                 holder = "" if missing else await KubeLease(api, NAMESPACE, LEASE, "").holder()
+                wrong = await wrong_pools(api, pools) if pools and not missing else []
     except TimeoutError:
         return WriteState(joined.name, f"no answer within {ASKED_S_MAX:g} s")
     except AWAY as error:
         return WriteState(joined.name, str(error))
     return replace(
-        state, missing=missing, stopped=stopped, holder=holder, open=len(ages), oldest_s=oldest_s
+        state,
+        missing=missing,
+        stopped=stopped,
+        holder=holder,
+        open=len(ages),
+        oldest_s=oldest_s,
+        pools=tuple(wrong),
     )

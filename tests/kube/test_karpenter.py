@@ -40,8 +40,10 @@ from wharfinger.events.policies import PolicyApplied
 from wharfinger.history.node_claims import removed_nodes, requested_claims
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.service import ServiceContext
 from wharfinger_cli.catalogue_files import read
 from wharfinger_cli.catalogue_terms import CatalogueTerms
+from wharfinger_cli.doctor_writes import write_states
 from wharfinger_cli.instance_types import parts_of
 
 HOME, THEIRS = "karpenter", "karpenter-theirs"
@@ -83,7 +85,7 @@ async def tell(ledger: Ledger, pool: NodePoolPolicy) -> None:
 @asynccontextmanager
 async def a_plane_in(
     member: Member, backend: Backend, database_url: str, prefix: str, directory: Path
-) -> AsyncIterator[None]:
+) -> AsyncIterator[ServiceContext]:
     """All services, with Karpenter in the member."""
     grant(member, VERBS)
     join_for_writing(directory, member, VERBS)
@@ -96,10 +98,19 @@ async def a_plane_in(
                 directory,
                 disruption_validation_s=1,
                 disruption_poll_s=1,
-            ):
-                yield
+            ) as context:
+                yield context
     finally:
         revoke(member)
+
+
+async def doctor_says(context: ServiceContext, database_url: str) -> tuple[str, ...]:
+    """Of NodePools by which Karpenter decides too."""
+    settings = context.settings.model_copy(update={"database": database_url})
+    (written,) = await write_states(settings)
+    assert not written.why
+    assert not written.missing
+    return written.pools
 
 
 def theirs(cpu: str) -> Json:
@@ -173,7 +184,7 @@ async def test_karpenter_creates_and_removes_the_nodes_that_are_decided(
 ) -> None:
     member.apply(namespace(HOME), namespace(THEIRS))
     audit, writes = Audit(member), Writes(member)
-    async with a_plane_in(member, backend, database_url, topic_prefix, tmp_path):
+    async with a_plane_in(member, backend, database_url, topic_prefix, tmp_path) as context:
         member.apply(their_pool(POOL))
         await tell(ledger, POOL)
         with kube_scheduler(member.directory):
@@ -185,6 +196,7 @@ async def test_karpenter_creates_and_removes_the_nodes_that_are_decided(
             made = claims(member)
             teams = sorted(claim["metadata"]["labels"][TEAM] for claim in made.values())
             assert teams == ["north", "north", "south"]
+            assert await doctor_says(context, database_url) == ()
             member.kubectl("scale", "deployment", "web", "-n", HOME, "--replicas=3")
             await eventually(lambda: _runs(member, HOME, [3]), lambda: _seen(member))
             await eventually(lambda: _are_made(member, 2), lambda: _seen(member))
@@ -261,7 +273,7 @@ async def test_a_node_that_karpenter_cannot_create_is_given_up_at_once(
     class of that name."""
     member.apply(namespace(HOME))
     writes = Writes(member)
-    async with a_plane_in(member, backend, database_url, topic_prefix, tmp_path):
+    async with a_plane_in(member, backend, database_url, topic_prefix, tmp_path) as context:
         member.kubectl("delete", "kwoknodeclasses", CLASS)
         await tell(ledger, POOL)
         member.apply(deployment(1, "1", HOME))
@@ -269,6 +281,11 @@ async def test_a_node_that_karpenter_cannot_create_is_given_up_at_once(
         await eventually(lambda: decided(ledger, stream, "failed"))
         (gone,) = await decided(ledger, stream, "failed")
         await eventually(lambda: not claims(member), lambda: _seen(member))
+        (missing,) = await doctor_says(context, database_url)
+        assert missing.startswith(f"there is no NodePool {POOL.name}: create it")
+        member.apply(node_pool(POOL))
+        (creates,) = await doctor_says(context, database_url)
+        assert creates.startswith(f"Karpenter creates nodes of NodePool {POOL.name}: ")
         member.kubectl("delete", "deployment", "web", "-n", HOME)
     assert writes.of("nodeclaims", "create") == [(WRITER, gone.subject)]
     assert replayed(database_url, tmp_path) > 1

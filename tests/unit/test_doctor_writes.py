@@ -41,6 +41,11 @@ from wharfinger_cli.open_copies import OpenCopy
             "the Lease is held by a; nothing is open; "
             "not copied: Job shop/x is no kind that is copied (and 1 more)",
         ),
+        (
+            WriteState("oslo", holder="a", pools=("there is no NodePool b", "c")),
+            False,
+            "the Lease is held by a; nothing is open; there is no NodePool b (and 1 more)",
+        ),
         (WriteState("oslo", "no answer within 10 s"), False, "no answer within 10 s"),
         (
             WriteState("oslo", holder="a", copies=2, copies_oldest_s=OPEN_S_MAX),
@@ -88,6 +93,7 @@ from wharfinger_cli.open_copies import OpenCopy
         "paused",
         "no actuator",
         "not copied",
+        "a NodePool",
         "away",
         "copies",
         "a copy for long",

@@ -92,6 +92,7 @@ _OF_VERB: dict[Verb, tuple[Manifest, ...]] = {
             "resources": ["nodeclaims"],
             "verbs": ["create", "delete", "list", "watch"],
         },
+        {"apiGroups": ["karpenter.sh"], "resources": ["nodepools"], "verbs": ["list"]},
     ),
     "karmada": (
         {
