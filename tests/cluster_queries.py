@@ -11,6 +11,8 @@ from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import ClusterAffinity, Placement, SpreadConstraint
 from wharfinger.domain.selectors import LabelSelector, Operator, Requirement
 from wharfinger.domain.taints import Taint, Toleration
+from wharfinger.engine.fleet.properties import ClusterProperties
+from wharfinger.rules.clusters.filters import tests_of
 from wharfinger.rules.clusters.rule import ClusterFilter, ClusterQuery
 
 GVK = "apps/v1/Deployment"
@@ -101,10 +103,16 @@ def a_query(random: Random) -> ClusterQuery:
 
 
 def prepared_alike(rule: ClusterFilter, query: ClusterQuery, clusters: list[Cluster]) -> None:
-    """The form for thousands of newcomers answers as the filter does."""
-    passes = rule.newcomers(query)
-    for cluster in clusters:
-        assert (passes is None or passes(cluster)) == rule.passes(query, cluster, False)
+    """The conditions hold for the clusters that the filter passes: one by one, and in columns."""
+    told = [rule.passes(query, cluster, False) for cluster in clusters]
+    tests = list(tests_of(rule, query))
+    assert [all(passes(cluster) for passes in tests) for cluster in clusters] == told
+    conditions = rule.conditions(query)
+    if conditions is not None:
+        ordered = {cluster.name: cluster for cluster in sorted(clusters, key=lambda c: c.name)}
+        held = ClusterProperties([*ordered.values()], [*ordered], 0, 0).all_hold(conditions)
+        each = [rule.passes(query, cluster, False) for cluster in ordered.values()]
+        assert ([True] * len(each) if held is None else held.tolist()) == each
 
 
 def pass_once_undone(rule: ClusterFilter, query: ClusterQuery, cluster: Cluster) -> bool:

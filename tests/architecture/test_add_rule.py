@@ -27,7 +27,7 @@ import msgspec
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.reasons import FleetReason
 from wharfinger.rules.changes import Change
-from wharfinger.rules.clusters.rule import ClusterQuery, ClusterTest, Undone
+from wharfinger.rules.clusters.rule import ClusterQuery, Condition, PropertyCondition, Undone
 
 
 class NotReadyFilter:
@@ -36,8 +36,14 @@ class NotReadyFilter:
     def passes(self, query: ClusterQuery, cluster: Cluster, existing: bool) -> bool:
         return existing or cluster.conditions.get("Ready") != "False"
 
-    def newcomers(self, query: ClusterQuery) -> ClusterTest | None:
-        return lambda cluster: cluster.conditions.get("Ready") != "False"
+    def conditions(self, query: ClusterQuery) -> tuple[Condition, ...] | None:
+        return (
+            PropertyCondition(
+                ("condition", "Ready"),
+                lambda cluster: cluster.conditions.get("Ready"),
+                lambda status: status != "False",
+            ),
+        )
 
     def sentence(self, query: ClusterQuery, cluster: Cluster) -> str:
         return "cluster(s) reported not to be ready"

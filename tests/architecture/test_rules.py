@@ -18,8 +18,8 @@ from wharfinger.rules.clusters.rule import ClusterFilter
 LIBRARY = Path(wharfinger.__file__).parent
 TESTS = Path(__file__).parents[1]
 RULES = LIBRARY / "rules/clusters"
-SHARED = {"__init__", "admission", "edits", "filters", "locality", "rule"}
-"""Modules of the folder that are no filters: what filters consist of, what asks all of them, and
+SHARED = {"__init__", "admission", "edits", "filters", "locality", "properties", "rule"}
+"""Modules of the folder that are no filters: what filters consist of and read, what asks all, and
 the score."""
 
 

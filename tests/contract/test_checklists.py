@@ -103,7 +103,8 @@ import msgspec
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.reasons import FleetReason
 from wharfinger.rules.changes import Change
-from wharfinger.rules.clusters.rule import ClusterQuery, ClusterTest, Undone
+from wharfinger.rules.clusters.properties import on_label
+from wharfinger.rules.clusters.rule import ClusterQuery, Condition, Undone
 
 CLOSED = "example.com/closed"
 
@@ -114,8 +115,8 @@ class HarbourClosedFilter:
     def passes(self, query: ClusterQuery, cluster: Cluster, existing: bool) -> bool:
         return existing or CLOSED not in cluster.labels
 
-    def newcomers(self, query: ClusterQuery) -> ClusterTest | None:
-        return lambda cluster: CLOSED not in cluster.labels
+    def conditions(self, query: ClusterQuery) -> tuple[Condition, ...] | None:
+        return (on_label(CLOSED, lambda value: value is None),)
 
     def sentence(self, query: ClusterQuery, cluster: Cluster) -> str:
         return "cluster(s) had a closed harbour"

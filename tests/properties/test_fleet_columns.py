@@ -3,6 +3,7 @@ decisions, in lists or in arrays."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import msgspec
@@ -29,7 +30,8 @@ from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.engine.fleet import webster
 from wharfinger.engine.fleet.estimate import Demand
-from wharfinger.engine.fleet.feasible import Feasible, build
+from wharfinger.engine.fleet.feasible import Feasible, Plain, build, filtered
+from wharfinger.engine.fleet.properties import ClusterProperties
 from wharfinger.engine.fleet.weights import static_weights
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.capacity import CapacityEstimated
@@ -233,8 +235,35 @@ def test_thousands_are_refused_for_the_reasons_that_each_would_be(
     assert refusals(question, clusters) == [first_refusal(question, c) for c in clusters]
 
 
+WEIGHTS = st.lists(st.builds(StaticWeight, TERMS, st.integers(-1, 4)), max_size=4)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(questions(), WEIGHTS, CLUSTERS, CLUSTERS)
+def test_columns_filter_as_each_cluster_would_be(
+    question: ClusterQuery, rules: list[StaticWeight], before: list[Cluster], now: list[Cluster]
+) -> None:
+    """Read at once, and after clusters changed under columns that were read before."""
+    static = ReplicaScheduling("Divided", "Weighted", tuple(rules))
+    placement = msgspec.structs.replace(question.placement, replicas=static)
+    question = replace(question, placement=placement)
+    known = {c.name: c for c in sorted(before, key=lambda c: c.name)}
+    properties = ClusterProperties([*known.values()], [*known], 0, 0)
+    _is_as_each(filtered(properties, question), question, [*known.values()])
+    changed = {c.name: c for c in now if c.name in known}
+    properties.update([(properties.names.index(n), c) for n, c in changed.items()], 1)
+    _is_as_each(filtered(properties, question), question, [*(known | changed).values()])
+
+
+def _is_as_each(found: Feasible, question: ClusterQuery, clusters: list[Cluster]) -> None:
+    verdicts = [first_refusal(question, c) for c in clusters]
+    each = build([Plain(c) for c in clusters], verdicts, question.placement, 0, 0, wide=True)
+    _is(found, each)
+    assert [*found.refused] == [*each.refused], "in the order of the first cluster of each"
+
+
 @settings(max_examples=examples(100), deadline=None)
-@given(st.lists(st.builds(StaticWeight, TERMS, st.integers(-1, 4)), max_size=4), CLUSTERS)
+@given(WEIGHTS, CLUSTERS)
 def test_the_weight_of_a_cluster_is_the_highest_of_the_rules_it_matches(
     rules: list[StaticWeight], clusters: list[Cluster]
 ) -> None:

@@ -14,21 +14,21 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement
 from wharfinger.domain.reasons import FleetReason
 from wharfinger.engine.fleet.candidates import groups_of
 from wharfinger.engine.fleet.pick import Grouping, groupings
+from wharfinger.engine.fleet.properties import VERDICTS, ClusterProperties
 from wharfinger.engine.fleet.select import constrained
 from wharfinger.engine.fleet.webster import Array
-from wharfinger.engine.fleet.weights import static_weights
+from wharfinger.engine.fleet.weights import MAX_WEIGHT, static_weights
+from wharfinger.rules.clusters.rule import ClusterQuery
 
 FEW_PATCHES = 32
 """Up to this number of verdicts are changed one by one; for more, the result is built again."""
-
-MAX_WEIGHT = 2**31
-"""Weights above this are kept in a list, not in an array."""
 
 Verdict = FleetReason | None
 """The reason why a cluster is not feasible; None: it is feasible."""
@@ -206,14 +206,11 @@ def build(
         else:
             refused[verdict] = refused.get(verdict, 0) + 1
     clusters = [_facts(order[i]) for i in found]
-    weights: list[int] | Array | None = (
-        static_weights(placement, clusters) if placement.replicas.weighed else None
-    )
-    positions: list[int] | Array = found
-    if wide:
-        positions = np.array(found, np.int64)
-        if weights is not None and max(weights, default=0) <= MAX_WEIGHT:
-            weights = np.array(weights, np.int64)
+    weights: list[int] | Array | None = None
+    positions: list[int] | Array = np.array(found, np.int64) if wide else found
+    if placement.replicas.weighed:
+        own = static_weights(placement, clusters)
+        weights = _as_array(own) if wide else own
     groups = _groups(placement, clusters) if wide else None
     return Feasible(
         facts,
@@ -225,6 +222,43 @@ def build(
         refused,
         weights,
         groups,
+    )
+
+
+def filtered(properties: ClusterProperties, query: ClusterQuery) -> Feasible:
+    """Filters all clusters of a large fleet as new targets. Returns what `build` returns for the
+    verdicts of each cluster, from columns that all policies share.
+
+    `properties`: the facts of all clusters; its versions are stored in the result.
+    """
+    placement, verdicts = query.placement, properties.verdicts(query)
+    positions = np.flatnonzero(verdicts == 0)
+    refused: dict[str, int] = {}
+    if len(positions) == len(verdicts):
+        reasons: list[Verdict] = [None] * len(verdicts)
+        clusters, names = properties.clusters, properties.names
+    else:
+        reasons = list(map(VERDICTS.__getitem__, verdicts.tolist()))
+        found = positions.tolist()
+        clusters = list(map(properties.clusters.__getitem__, found))
+        names = list(map(properties.names.__getitem__, found))
+        refused = _counted(verdicts)
+    weights: list[int] | Array | None = None
+    if placement.replicas.weighed:
+        of_all = properties.weights(placement)
+        weights = (
+            _as_array(static_weights(placement, clusters)) if of_all is None else of_all[positions]
+        )
+    return Feasible(
+        properties.facts,
+        properties.layout,
+        reasons,
+        clusters,
+        names,
+        positions,
+        refused,
+        weights,
+        _groups(placement, clusters),
     )
 
 
@@ -271,6 +305,10 @@ def _groups(placement: Placement, clusters: Sequence[Cluster]) -> tuple[Grouping
     return groupings(placement, clusters) if plain else None
 
 
+def _as_array(weights: list[int]) -> list[int] | Array:
+    return weights if max(weights, default=0) > MAX_WEIGHT else np.array(weights, np.int64)
+
+
 def _with_one(
     groups: tuple[Grouping, ...], at: int, cluster: Cluster
 ) -> tuple[Grouping, ...] | None:
@@ -281,6 +319,14 @@ def _with_one(
 def _facts(cluster: Known) -> Cluster:
     assert cluster.facts is not None, "only known clusters are laid out"
     return cluster.facts
+
+
+def _counted(verdicts: NDArray[np.int8]) -> dict[str, int]:
+    """Counts the refused clusters by reason, in order of the first cluster of each."""
+    counts = np.bincount(verdicts)
+    numbers = [number for number in np.flatnonzero(counts).tolist() if number]
+    numbers.sort(key=lambda number: int((verdicts == number).argmax()))
+    return {str(VERDICTS[number]): int(counts[number]) for number in numbers}
 
 
 def _count(refused: dict[str, int], verdict: Verdict, times: int) -> None:

@@ -10,6 +10,9 @@ from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import Placement
 from wharfinger.rules.clusters.affinity import matcher, matches
 
+MAX_WEIGHT = 2**31
+"""Weights above this are kept in a list, not in an array."""
+
 
 def static_weights(placement: Placement, clusters: Sequence[Cluster]) -> list[int]:
     """Returns the static weight of each cluster: the highest weight among the entries of the

@@ -7,8 +7,10 @@ tiers before it are full (`engine.fleet.overflow`). The filter passes a cluster 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
+from functools import partial
+from operator import eq
 
 import msgspec
 
@@ -18,7 +20,14 @@ from wharfinger.domain.reasons import FleetReason
 from wharfinger.domain.selectors import Requirement
 from wharfinger.rules.changes import ANYTHING, Change, label, satisfying
 from wharfinger.rules.clusters.edits import labelled, with_property
-from wharfinger.rules.clusters.rule import ClusterQuery, ClusterTest, Undone
+from wharfinger.rules.clusters.properties import FIELDS, field_values, on_field, on_label
+from wharfinger.rules.clusters.rule import (
+    ClusterQuery,
+    ClusterTest,
+    Condition,
+    NameCondition,
+    Undone,
+)
 
 
 class AffinityFilter:
@@ -27,8 +36,8 @@ class AffinityFilter:
     def passes(self, query: ClusterQuery, cluster: Cluster, existing: bool) -> bool:
         return tier_of(query.affinity, cluster) is not None
 
-    def newcomers(self, query: ClusterQuery) -> ClusterTest | None:
-        return matcher(query.affinity)
+    def conditions(self, query: ClusterQuery) -> tuple[Condition, ...] | None:
+        return None if query.affinity.overflow else conditions_of(query.affinity)
 
     def sentence(self, query: ClusterQuery, cluster: Cluster) -> str:
         return "cluster(s) did not match the placement cluster affinity constraint"
@@ -94,9 +103,9 @@ def _with_fields(query: ClusterQuery, cluster: Cluster) -> Iterator[Undone]:
         if field_holds(requirement, cluster):
             continue
         key, operator = requirement.key, requirement.operator
-        own = next(iter(_values(cluster, key)), "")
+        own = next(iter(field_values(cluster, key)), "")
         if operator in ("In", "NotIn") and own:
-            others = tuple(v for v in requirement.values if v not in _values(cluster, key))
+            others = tuple(v for v in requirement.values if v not in field_values(cluster, key))
             values = (*requirement.values, own) if operator == "In" else others
             fields = list(query.affinity.fields)
             fields[place] = msgspec.structs.replace(requirement, values=values)
@@ -154,6 +163,30 @@ def matcher(affinity: ClusterAffinity) -> ClusterTest:
     return lambda cluster: cluster.labels.get(key) == value
 
 
+def conditions_of(affinity: ClusterAffinity) -> tuple[Condition, ...]:
+    """Return `matches` as conditions that all have to hold. Overflow groups are not considered."""
+    found: list[Condition] = []
+    if affinity.exclude:
+        found.append(NameCondition(affinity.exclude, listed=False))
+    if affinity.cluster_names:
+        found.append(NameCondition(affinity.cluster_names, listed=True))
+    if affinity.labels is not None:
+        for key, value in affinity.labels.match_labels.items():
+            found.append(on_label(key, partial(eq, value)))
+        for requirement in affinity.labels.match_expressions:
+            found.append(on_label(requirement.key, partial(_label_holds, requirement)))
+    for requirement in affinity.fields:
+        if requirement.key in FIELDS:
+            found.append(on_field(requirement.key, partial(_values_hold, requirement)))
+        else:
+            found.append(NameCondition((), listed=True))  # no such field: no cluster has it
+    return tuple(found)
+
+
+def _label_holds(requirement: Requirement, value: str | None) -> bool:
+    return requirement.holds({} if value is None else {requirement.key: value})
+
+
 def matches(affinity: ClusterAffinity, cluster: Cluster) -> bool:
     """Return whether the cluster matches one tier: exclusion, names, labels and fields must all
     hold. A condition that is not set allows every cluster. Overflow groups are not considered."""
@@ -174,9 +207,12 @@ def field_holds(requirement: Requirement, cluster: Cluster) -> bool:
     - Exists, DoesNotExist: whether the field is set, or not set.
     Any other field or operator matches no cluster. Example: a cluster with zones a and b satisfies
     "zone In (b, c)", and not "zone NotIn (b, c)"."""
-    if requirement.key not in ("provider", "region", "zone"):
-        return False
-    values = _values(cluster, requirement.key)
+    return requirement.key in FIELDS and _values_hold(
+        requirement, field_values(cluster, requirement.key)
+    )
+
+
+def _values_hold(requirement: Requirement, values: Collection[str]) -> bool:
     match requirement.operator:
         case "In":
             return any(v in requirement.values for v in values)
@@ -188,15 +224,3 @@ def field_holds(requirement: Requirement, cluster: Cluster) -> bool:
             return not values
         case _:
             return False
-
-
-def _values(cluster: Cluster, field: str) -> tuple[str, ...]:
-    match field:
-        case "provider":
-            return (cluster.provider,) if cluster.provider else ()
-        case "region":
-            return (cluster.region,) if cluster.region else ()
-        case "zone":
-            return cluster.zones
-        case _:
-            return ()

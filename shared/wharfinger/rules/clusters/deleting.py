@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter, not_
 
 import msgspec
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.reasons import FleetReason
 from wharfinger.rules.changes import Change
-from wharfinger.rules.clusters.rule import ClusterQuery, ClusterTest, Undone
+from wharfinger.rules.clusters.rule import ClusterQuery, Condition, PropertyCondition, Undone
 
 
 class DeletingFilter:
@@ -18,8 +19,8 @@ class DeletingFilter:
     def passes(self, query: ClusterQuery, cluster: Cluster, existing: bool) -> bool:
         return not cluster.deleting
 
-    def newcomers(self, query: ClusterQuery) -> ClusterTest | None:
-        return lambda cluster: not cluster.deleting
+    def conditions(self, query: ClusterQuery) -> tuple[Condition, ...] | None:
+        return (PropertyCondition(("deleting",), attrgetter("deleting"), not_),)
 
     def sentence(self, query: ClusterQuery, cluster: Cluster) -> str:
         return "cluster(s) is being deleted"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.reasons import FleetReason
 from wharfinger.rules.changes import Change
-from wharfinger.rules.clusters.rule import ClusterQuery, ClusterTest, Undone
+from wharfinger.rules.clusters.rule import ClusterQuery, Condition, NameCondition, Undone
 
 
 class EvictedFilter:
@@ -21,9 +21,8 @@ class EvictedFilter:
     def passes(self, query: ClusterQuery, cluster: Cluster, existing: bool) -> bool:
         return cluster.name not in query.evicted
 
-    def newcomers(self, query: ClusterQuery) -> ClusterTest | None:
-        evicted = query.evicted
-        return (lambda cluster: cluster.name not in evicted) if evicted else None
+    def conditions(self, query: ClusterQuery) -> tuple[Condition, ...] | None:
+        return (NameCondition(query.evicted, listed=False),) if query.evicted else ()
 
     def sentence(self, query: ClusterQuery, cluster: Cluster) -> str:
         return "cluster(s) is in the process of eviction"

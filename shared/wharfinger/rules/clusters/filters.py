@@ -6,7 +6,8 @@ reason, so a filter that makes others irrelevant comes before them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.reasons import FleetReason
@@ -14,7 +15,13 @@ from wharfinger.rules.clusters.affinity import AffinityFilter
 from wharfinger.rules.clusters.api_enablement import ApiEnablementFilter
 from wharfinger.rules.clusters.deleting import DeletingFilter
 from wharfinger.rules.clusters.evicted import EvictedFilter
-from wharfinger.rules.clusters.rule import ClusterFilter, ClusterQuery
+from wharfinger.rules.clusters.rule import (
+    ClusterFilter,
+    ClusterQuery,
+    ClusterTest,
+    NameCondition,
+    PropertyCondition,
+)
 from wharfinger.rules.clusters.silent import SilentFilter
 from wharfinger.rules.clusters.spread_property import SpreadPropertyFilter
 from wharfinger.rules.clusters.taints import TaintFilter
@@ -61,17 +68,49 @@ def refusals(query: ClusterQuery, clusters: Sequence[Cluster]) -> list[FleetReas
     found: list[FleetReason | None] = [None] * len(clusters)
     left: Sequence[int] = range(len(clusters))
     for rule in FILTERS:
-        passes = rule.newcomers(query)
-        if passes is None:
-            continue
-        passed: list[int] = []
-        for i in left:
-            if passes(clusters[i]):
-                passed.append(i)
-            else:
-                found[i] = rule.reason
-        left = passed
+        for passes in tests_of(rule, query):
+            passed: list[int] = []
+            for i in left:
+                if passes(clusters[i]):
+                    passed.append(i)
+                else:
+                    found[i] = rule.reason
+            left = passed
     return found
+
+
+def tests_of(rule: ClusterFilter, query: ClusterQuery) -> Iterator[ClusterTest]:
+    """Yield the tests that a cluster without replicas of the binding has to pass for this filter,
+    as functions of the cluster."""
+    conditions = rule.conditions(query)
+    if conditions is None:
+        yield lambda cluster: rule.passes(query, cluster, False)
+        return
+    for condition in conditions:
+        if isinstance(condition, NameCondition):
+            yield partial(_is_named, condition)
+        else:
+            yield _tested_once(condition)
+
+
+def _is_named(condition: NameCondition, cluster: Cluster) -> bool:
+    return (cluster.name in condition.names) == condition.listed
+
+
+def _tested_once(condition: PropertyCondition) -> ClusterTest:
+    """Return the condition as a function of the cluster that keeps its answer for each value."""
+    answers: dict[object, bool] = {}
+    read, holds, shared = condition.read, condition.holds, condition.shared
+
+    def passes(cluster: Cluster) -> bool:
+        value = read(cluster)
+        key = id(value) if shared else value
+        known = answers.get(key)
+        if known is None:
+            known = answers[key] = holds(value)
+        return known
+
+    return passes
 
 
 def sentences(

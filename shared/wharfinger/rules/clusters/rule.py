@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import ClusterAffinity, Placement
@@ -36,6 +36,35 @@ class ClusterQuery:
 
 ClusterTest = Callable[[Cluster], bool]
 
+
+@dataclass(frozen=True, slots=True)
+class PropertyCondition:
+    """A condition on one property of a cluster. Few clusters of a fleet differ in a property, so
+    `holds` is called once for each value and not once for each cluster.
+
+    `key`: names the property; conditions with equal keys read the same.
+    `read`: returns the value of the property.
+    `holds`: returns whether the condition holds for a value.
+    `shared`: clusters with equal values share one object (`FleetState.sharing_kinds`), so values
+    are told apart by identity. For values that take long to compare.
+    """
+
+    key: tuple[str, ...]
+    read: Callable[[Cluster], Hashable]
+    holds: Callable[[Any], bool]
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NameCondition:
+    """A condition on the name of a cluster: `names` has it (`listed`), or does not have it."""
+
+    names: Collection[str]
+    listed: bool
+
+
+Condition = PropertyCondition | NameCondition
+
 Undone = tuple[Change, ClusterQuery, Cluster]
 """A change, and the query and the cluster after this change and the changes before it."""
 
@@ -54,10 +83,11 @@ class ClusterFilter(Protocol):
 
     def passes(self, query: ClusterQuery, cluster: Cluster, existing: bool) -> bool: ...
 
-    def newcomers(self, query: ClusterQuery) -> ClusterTest | None:
-        """Return `passes` as a function of the cluster, for clusters that hold no replicas of the
-        binding. It is created once for a query and called for every cluster of the fleet. None:
-        every cluster passes."""
+    def conditions(self, query: ClusterQuery) -> tuple[Condition, ...] | None:
+        """Return `passes` as conditions, for clusters that hold no replicas of the binding: a
+        cluster passes if all of them hold. They are created once for a query and evaluated for
+        all clusters of the fleet together. Empty: every cluster passes. None: the filter cannot be
+        expressed in this way, so `passes` is called for each cluster."""
 
     def sentence(self, query: ClusterQuery, cluster: Cluster) -> str:
         """Return the message for a refused cluster, in Karmada's words where Karmada has the

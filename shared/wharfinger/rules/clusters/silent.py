@@ -11,7 +11,7 @@ from dataclasses import replace
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.reasons import FleetReason
 from wharfinger.rules.changes import Change
-from wharfinger.rules.clusters.rule import ClusterQuery, ClusterTest, Undone
+from wharfinger.rules.clusters.rule import ClusterQuery, Condition, NameCondition, Undone
 
 
 class SilentFilter:
@@ -20,9 +20,8 @@ class SilentFilter:
     def passes(self, query: ClusterQuery, cluster: Cluster, existing: bool) -> bool:
         return existing or cluster.name not in query.silent
 
-    def newcomers(self, query: ClusterQuery) -> ClusterTest | None:
-        silent = query.silent
-        return (lambda cluster: cluster.name not in silent) if silent else None
+    def conditions(self, query: ClusterQuery) -> tuple[Condition, ...] | None:
+        return (NameCondition(query.silent, listed=False),) if query.silent else ()
 
     def sentence(self, query: ClusterQuery, cluster: Cluster) -> str:
         return "cluster(s) sent no heartbeat within its lease"

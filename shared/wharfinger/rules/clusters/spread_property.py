@@ -14,7 +14,8 @@ from wharfinger.domain.placement import Placement, SpreadConstraint
 from wharfinger.domain.reasons import FleetReason
 from wharfinger.rules.changes import ANYTHING, Change
 from wharfinger.rules.clusters.edits import labelled, with_property
-from wharfinger.rules.clusters.rule import ClusterQuery, ClusterTest, Undone
+from wharfinger.rules.clusters.properties import FIELDS, on_field, on_label
+from wharfinger.rules.clusters.rule import ClusterQuery, Condition, PropertyCondition, Undone
 
 
 class SpreadPropertyFilter:
@@ -23,9 +24,14 @@ class SpreadPropertyFilter:
     def passes(self, query: ClusterQuery, cluster: Cluster, existing: bool) -> bool:
         return _missing(query.placement, cluster) is None
 
-    def newcomers(self, query: ClusterQuery) -> ClusterTest | None:
-        placement = query.placement
-        return (lambda cluster: _missing(placement, cluster) is None) if placement.spread else None
+    def conditions(self, query: ClusterQuery) -> tuple[Condition, ...] | None:
+        found: list[PropertyCondition] = []
+        for constraint in query.placement.spread:
+            if constraint.field in FIELDS:
+                found.append(on_field(constraint.field, bool))
+            if constraint.label and not query.placement.strict:
+                found.append(on_label(constraint.label, bool))
+        return tuple(found)
 
     def sentence(self, query: ClusterQuery, cluster: Cluster) -> str:
         missing = _missing(query.placement, cluster)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import attrgetter
 
 import msgspec
 
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.reasons import FleetReason
-from wharfinger.domain.taints import Effect, Taint, first_untolerated
+from wharfinger.domain.taints import Effect, first_untolerated
 from wharfinger.rules.changes import taint_text, tolerating, toleration
-from wharfinger.rules.clusters.rule import ClusterQuery, ClusterTest, Undone
+from wharfinger.rules.clusters.rule import ClusterQuery, Condition, PropertyCondition, Undone
 
 EFFECTS: tuple[Effect, ...] = ("NoSchedule", "NoExecute")
 
@@ -30,18 +31,15 @@ class TaintFilter:
             or first_untolerated(cluster.taints, query.placement.tolerations, EFFECTS) is None
         )
 
-    def newcomers(self, query: ClusterQuery) -> ClusterTest | None:
-        """Return `passes` as a function of the cluster, with a cache keyed by the set of taints.
-        Most clusters have no taints, and many of the others have the same ones."""
-        answers: dict[tuple[Taint, ...], bool] = {(): True}
-
-        def passes(cluster: Cluster) -> bool:
-            known = answers.get(cluster.taints)
-            if known is None:
-                known = answers[cluster.taints] = self.passes(query, cluster, False)
-            return known
-
-        return passes
+    def conditions(self, query: ClusterQuery) -> tuple[Condition, ...] | None:
+        tolerations = query.placement.tolerations
+        return (
+            PropertyCondition(
+                ("taints",),
+                attrgetter("taints"),
+                lambda taints: first_untolerated(taints, tolerations, EFFECTS) is None,
+            ),
+        )
 
     def sentence(self, query: ClusterQuery, cluster: Cluster) -> str:
         taint = first_untolerated(cluster.taints, query.placement.tolerations, EFFECTS)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.reasons import FleetReason
 from wharfinger.rules.changes import Change
-from wharfinger.rules.clusters.rule import ClusterQuery, ClusterTest, Undone
+from wharfinger.rules.clusters.rule import ClusterQuery, Condition, NameCondition, Undone
 
 
 class WorkloadAffinityFilter:
@@ -21,9 +21,8 @@ class WorkloadAffinityFilter:
     def passes(self, query: ClusterQuery, cluster: Cluster, existing: bool) -> bool:
         return existing or query.together is None or cluster.name in query.together
 
-    def newcomers(self, query: ClusterQuery) -> ClusterTest | None:
-        together = query.together
-        return None if together is None else lambda cluster: cluster.name in together
+    def conditions(self, query: ClusterQuery) -> tuple[Condition, ...] | None:
+        return () if query.together is None else (NameCondition(query.together, listed=True),)
 
     def sentence(self, query: ClusterQuery, cluster: Cluster) -> str:
         return "ResourceBinding with the same affinity group does not target this cluster"

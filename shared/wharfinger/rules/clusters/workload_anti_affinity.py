@@ -12,7 +12,7 @@ from dataclasses import replace
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.reasons import FleetReason
 from wharfinger.rules.changes import Change
-from wharfinger.rules.clusters.rule import ClusterQuery, ClusterTest, Undone
+from wharfinger.rules.clusters.rule import ClusterQuery, Condition, NameCondition, Undone
 
 
 class WorkloadAntiAffinityFilter:
@@ -21,9 +21,8 @@ class WorkloadAntiAffinityFilter:
     def passes(self, query: ClusterQuery, cluster: Cluster, existing: bool) -> bool:
         return existing or cluster.name not in query.apart
 
-    def newcomers(self, query: ClusterQuery) -> ClusterTest | None:
-        apart = query.apart
-        return (lambda cluster: cluster.name not in apart) if apart else None
+    def conditions(self, query: ClusterQuery) -> tuple[Condition, ...] | None:
+        return (NameCondition(query.apart, listed=False),) if query.apart else ()
 
     def sentence(self, query: ClusterQuery, cluster: Cluster) -> str:
         return "cluster already has workload with the same anti-affinity group"

@@ -24,7 +24,7 @@ from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import ClusterAffinity, Placement
 from wharfinger.domain.reasons import ScheduleRefusal
 from wharfinger.engine.fleet.decide import Solution, decide_term
-from wharfinger.engine.fleet.feasible import Feasible, build
+from wharfinger.engine.fleet.feasible import FEW_PATCHES, Feasible, build, filtered
 from wharfinger.engine.fleet.question import NewNodes, Question, Term
 from wharfinger.engine.fleet.select import constrained
 from wharfinger.events.decisions import Explanation
@@ -193,11 +193,14 @@ def feasible(state: FleetState, record: BindingState, place: int) -> Feasible:
     changed = None
     if cached is not None and cached.layout == version:
         changed = kept.changed_since(cached.facts)
-    if cached is None or changed is None:
-        if len(kept.feasible) >= kept.cached_max:
-            kept.feasible.clear()
-        verdicts = refusals(query, [c.facts for c in order if c.facts is not None])
-        found = build(order, verdicts, placement, kept.facts, version, wide=kept.wide)
+    if (cached is None or changed is None) and len(kept.feasible) >= kept.cached_max:
+        kept.feasible.clear()
+    if cached is None or changed is None or (kept.wide and len(changed) > FEW_PATCHES):
+        if kept.wide:
+            found = filtered(kept.properties(), query)
+        else:
+            verdicts = refusals(query, [c.facts for c in order if c.facts is not None])
+            found = build(order, verdicts, placement, kept.facts, version, wide=False)
     else:
         again = {
             i: first_refusal(query, facts) for i in changed if (facts := order[i].facts) is not None

@@ -18,6 +18,7 @@ import numpy as np
 from wharfinger.engine.fleet.displacement import Proportions
 from wharfinger.engine.fleet.estimate import Demand, demand_of, demand_of_set
 from wharfinger.engine.fleet.feasible import Feasible
+from wharfinger.engine.fleet.properties import ClusterProperties
 from wharfinger.stages.fleet import columns
 from wharfinger.stages.fleet.columns import (
     DEDUCTIONS_KEPT,
@@ -87,6 +88,7 @@ class Estimates:
     demands: dict[str, Demand] = field(default_factory=dict)
     """Class key -> demand of one replica."""
     proportions: Proportions = field(default_factory=Proportions)
+    _properties: ClusterProperties | None = None
     _order: list[ClusterState] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
     _in_order: bool = True
@@ -160,6 +162,24 @@ class Estimates:
         if facts < self.facts_from or self.facts_from + len(self.facts_log) != self.facts:
             return None
         return list(dict.fromkeys(self.facts_log[facts - self.facts_from :]))
+
+    def properties(self) -> ClusterProperties:
+        """Return the facts of all clusters as columns, by which policies are filtered. Only
+        clusters whose facts changed since the last call are read again."""
+        order, kept = self.order, self._properties
+        if kept is not None and kept.layout == self.cluster_set_version:
+            if kept.facts == self.facts:
+                return kept
+            changed = self.changed_since(kept.facts)
+            if changed is not None:
+                again = [(i, facts) for i in changed if (facts := order[i].facts) is not None]
+                kept.update(again, self.facts)
+                return kept
+        clusters = [c.facts for c in order if c.facts is not None]
+        self._properties = ClusterProperties(
+            clusters, self._names, self.facts, self.cluster_set_version
+        )
+        return self._properties
 
     def changed(self, cluster: ClusterState) -> None:
         """Log that something changed that determines this cluster's estimates."""
