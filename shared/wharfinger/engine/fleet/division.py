@@ -434,9 +434,11 @@ def _won(
 
     Example: `base` B 2; 4 seats by weights A 6, B 2 are 3 and 1, so the result is A 3, B 3.
     """
-    out = dict(base)
     got, given = winners(weights, seats, descending)
-    for i, n in zip(got.tolist(), given.tolist(), strict=True):
-        name = names[i]
+    won = zip(map(names.__getitem__, got.tolist()), given.tolist(), strict=True)
+    if not base:
+        return Shares(dict(won), case, base, seats, names, weights)
+    out = dict(base)
+    for name, n in won:
         out[name] = out.get(name, 0) + n
     return Shares(out, case, base, seats, names, weights)

@@ -77,6 +77,7 @@ class Question(msgspec.Struct, frozen=True):
     capacity is not enough. None: no pools. `beyond`: how many more replicas a cluster may get than
     its count allows; called where a strategy that ignores capacity wants more. None: none.
     `unknown`: the same without preemption, so only where the cluster has not reported its capacity.
+    `uncounted`: the only clusters for which `unknown` may be more than 0. None: any cluster.
     """
 
     placement: Placement
@@ -95,3 +96,4 @@ class Question(msgspec.Struct, frozen=True):
     new_nodes: Callable[[], Sequence[NewNodes]] | None = None
     beyond: Callable[[str], int] | None = None
     unknown: Callable[[str], int] | None = None
+    uncounted: Collection[str] | None = None

@@ -17,7 +17,8 @@ user did not request: it would assign again what the cluster has just refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -26,6 +27,10 @@ from wharfinger.engine.fleet.bounded import bounded_by_weight
 from wharfinger.engine.fleet.bounds import ReplicaBounds, Unbounded
 from wharfinger.engine.fleet.division import Shares
 from wharfinger.engine.fleet.question import Estimates, Question
+from wharfinger.engine.fleet.webster import Array
+
+NUMBER_MAX = 2**62
+"""With larger numbers of replicas, clusters are cut one by one, because arrays have 64 bits."""
 
 
 def exceeds(
@@ -114,8 +119,18 @@ def cut_to_room(
 ) -> dict[str, int]:
     """Limits each target to the replicas that the cluster holds plus those that fit (`_most`).
     Clusters that are left with no replicas are removed."""
+    exceptions = _beyond_where(question)
+    in_order = len(targets) == len(names) and [*targets] == [*names]
+    if (
+        isinstance(estimates, np.ndarray)
+        and in_order
+        and not question.held
+        and exceptions is not None
+        and max(targets.values()) <= NUMBER_MAX
+    ):
+        return _cut_columns(question, names, estimates, targets, exceptions)
     fits = estimates.tolist() if isinstance(estimates, np.ndarray) else estimates
-    if len(targets) == len(names) and not question.held and [*targets] == [*names]:
+    if in_order and not question.held:
         # Most of a new Duplicated binding: one replica number, and clusters in one order.
         pairs = zip(targets.items(), fits, strict=True)
         cut = [
@@ -130,6 +145,34 @@ def cut_to_room(
     }
     out = {name: min(n, most.get(name, n)) for name, n in targets.items()}
     return {name: n for name, n in out.items() if n > 0}
+
+
+def _cut_columns(
+    question: Question,
+    names: Sequence[str],
+    estimates: Array,
+    targets: Mapping[str, int],
+    exceptions: Collection[str],
+) -> dict[str, int]:
+    """As `cut_to_room` for a binding that holds nothing and gets replicas in all clusters `names`,
+    which are in order. `exceptions`: the only clusters that may get more than their estimate."""
+    wanted = np.fromiter(targets.values(), np.int64, len(names))
+    cut = np.minimum(wanted, np.maximum(estimates, 0))
+    for name in exceptions:
+        at = bisect_left(names, name)
+        if at < len(names) and names[at] == name and cut[at] < wanted[at]:
+            cut[at] = min(targets[name], _most(question, name, int(estimates[at])))
+    if cut.all():
+        return dict(zip(names, cut.tolist(), strict=True))
+    left = cut.nonzero()[0]
+    return dict(zip(map(names.__getitem__, left.tolist()), cut[left].tolist(), strict=True))
+
+
+def _beyond_where(question: Question) -> Collection[str] | None:
+    """Returns the only clusters that may get more than their estimate. None: any cluster."""
+    if question.retry or question.beyond is None:
+        return ()
+    return question.uncounted if question.beyond is question.unknown else None
 
 
 def _most(question: Question, name: str, fits: int) -> int:

@@ -8,6 +8,7 @@ is left out (every candidate, every rule).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -163,6 +164,10 @@ def _best_of_many(
     return chosen, other if left[other] >= 0 else -1
 
 
+NONE = np.zeros(0, np.int64)
+
+POSITION = attrgetter("position")
+
 HELD_RANK = 2**40
 """Is added to the rank of a cluster that holds replicas; larger than every estimate."""
 
@@ -170,11 +175,18 @@ HELD_RANK = 2**40
 def _indexes(state: FleetState, fit: Feasible, names: Mapping[str, int]) -> Array:
     """Return the sorted indexes of the clusters `names` in the list of feasible clusters `fit`. A
     name that is not feasible is left out."""
-    clusters, verdicts = state.clusters, fit.verdicts
-    found = [
-        c.position
-        for name in names
-        if (c := clusters.get(name)) and c.position >= 0 and verdicts[c.position] is None
-    ]
-    positions = np.array(sorted(found), np.int64)
-    return positions if fit.all_known else np.searchsorted(fit.positions, positions)
+    if not names:
+        return NONE
+    known = filter(None, map(state.clusters.get, names))
+    positions = np.array(list(map(POSITION, known)), np.int64)
+    positions.sort()
+    if positions.size and positions[0] < 0:  # clusters without facts
+        positions = positions[positions >= 0]
+    if fit.all_known:
+        return positions
+    feasible: Array = np.asarray(fit.positions)
+    indexes: Array = feasible.searchsorted(positions)
+    inside = indexes < len(feasible)
+    positions, indexes = positions[inside], indexes[inside]
+    found: Array = indexes[feasible[indexes] == positions]
+    return found

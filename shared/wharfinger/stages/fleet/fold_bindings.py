@@ -292,9 +292,12 @@ def _apply_refused(
 
     `targets`: cluster -> replicas after the decision. `seq`: the seq of the decision.
     """
-    for cluster, n in targets.items():
-        if record.before.get(cluster) != n:
-            record.assigned_by[cluster] = seq
+    if record.before:
+        for cluster, n in targets.items():
+            if record.before.get(cluster) != n:
+                record.assigned_by[cluster] = seq
+    else:
+        record.assigned_by |= dict.fromkeys(targets, seq)
     for cluster in list(record.assigned_by) if len(record.assigned_by) > len(targets) else ():
         if cluster not in targets:
             del record.assigned_by[cluster]

@@ -134,6 +134,7 @@ def question_of(
         new_nodes=(lambda: new_nodes(state, record)) if state.cluster_index.provisioning else None,
         beyond=(lambda name: beyond(state, record, name)) if may_preempt else unknown,
         unknown=unknown,
+        uncounted=state.cluster_index.uncounted,
     )
 
 
