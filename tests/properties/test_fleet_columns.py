@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +30,7 @@ from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.engine.fleet import webster
-from wharfinger.engine.fleet.estimate import Demand
+from wharfinger.engine.fleet.estimate import Demand, demand_of
 from wharfinger.engine.fleet.feasible import Feasible, Plain, build, filtered
 from wharfinger.engine.fleet.properties import ClusterProperties
 from wharfinger.engine.fleet.weights import static_weights
@@ -127,7 +128,7 @@ def _is_as_if_counted_afresh(state: FleetState) -> int:
         column = state.column(record)
         rooms = None if isinstance(column.values, list) else Rooms.of(state.order)
         fresh = counted(record.class_key, column.demand, column.claim, state.order, rooms)
-        fresh.add_up()
+        fresh.values_changed()
         assert list(column.values) == list(fresh.values)
         assert (column.total, column.unlimited) == (fresh.total, fresh.unlimited)
         for term in range(len(record.spec.placement.terms)):
@@ -420,3 +421,20 @@ def test_new_counts_of_all_clusters_are_in_the_arrays_before_the_next_decision(
     for record in state.bindings.values():
         values = state.column(record).values
         assert list(values) == [state.fits(record, cluster) for cluster in state.order]
+
+
+def test_amounts_are_read_again_before_steps_could_leave_64_bits() -> None:
+    rooms = Rooms(
+        3, {"cpu": np.full(3, 1 - columns.SAFE)}, np.zeros(3, np.int64), np.zeros(3, bool)
+    )
+    demand, at = demand_of(Requirements({"cpu": 2**50})), np.array([0, 2])
+    for _ in range(40):
+        assert not rooms.stale
+        rooms.take(demand, at, np.array([2**6, 1]), 2**6)
+        assert int(rooms.left["cpu"].min()) > -2 * columns.SAFE
+        if rooms.stale:
+            break
+    assert [*rooms.stale] == [0, 1, 2]
+    rooms.stale.clear()
+    rooms.take(demand, at, np.array([2**7, 1]), 2**7)
+    assert [*rooms.stale] == [0, 2], "one step too large for arrays"

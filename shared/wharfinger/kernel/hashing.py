@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 from uuid import UUID
 
@@ -106,22 +105,36 @@ def following(
     snapshot: bytes | None = None,
 ) -> Round:
     """Returns the round after `head`, with its hash. `snapshot`: None: that of the head."""
-    unhashed = Round(
+    number, basis = head.round + 1, basis or {}
+    snapshot = head.snapshot if snapshot is None else snapshot
+    digest = round_hash(
+        head.hash,
         head.stream,
-        head.round + 1,
+        number,
+        head.epoch,
+        at,
+        engine,
+        profile,
+        inputs,
+        basis,
+        decisions,
+        snapshot,
+    )
+    return Round(
+        head.stream,
+        number,
         head.epoch,
         at,
         engine,
         profile,
         tuple(inputs),
-        basis or {},
+        basis,
         tuple(decisions),
-        head.snapshot if snapshot is None else snapshot,
+        snapshot,
         head.hash,
-        b"",
+        digest,
         head.seq + 1,
     )
-    return replace(unhashed, hash=hash_of(unhashed))
 
 
 def _framed(part: bytes) -> bytes:

@@ -44,6 +44,8 @@ class Identifying(Protocol):
 
 def incarnation_at(incarnations: Incarnations, seq: int) -> int:
     """The incarnation to which the decision with this seq belongs."""
+    if not incarnations:
+        return FIRST
     return next((number for kept, number in reversed(incarnations) if seq > kept), FIRST)
 
 

@@ -17,7 +17,7 @@ from wharfinger.events.ticks import Ticked
 from wharfinger.kernel.decider import Decider, Decision, Draft, Micros, S
 from wharfinger.kernel.hashing import empty_head as empty_head
 from wharfinger.kernel.hashing import following
-from wharfinger.kernel.incarnations import FIRST, Identifying, incarnation_at
+from wharfinger.kernel.incarnations import FIRST, incarnation_at
 from wharfinger.kernel.incarnations import decision_id as decision_id
 from wharfinger.kernel.round import ENGINE as ENGINE
 from wharfinger.kernel.round import Basis, Head, InputRef, Round
@@ -71,9 +71,8 @@ def step(
         decider.fold_input(state, event, at)
     decisions: list[Decision] = []
     seq = head.seq
-    incarnation = (
-        incarnation_at(state.incarnations, seq + 1) if isinstance(state, Identifying) else FIRST
-    )
+    # of an `Identifying` state; to ask whether it is one takes longer than this
+    incarnation = incarnation_at(getattr(state, "incarnations", ()), seq + 1)
     for draft in decider.decide(state, at):
         seq += 1
         decision = number(draft, head.stream, seq, incarnation)

@@ -330,7 +330,7 @@ def _by_capacity_of_many(
     base = {} if fresh else kept
     case: Case = "fresh" if fresh else "scale up" if kept else "first"
     if not aggregated:
-        return _won(case, base, names, weights, target, descending)
+        return _won(case, base, names, weights, target, descending, available)
     prefix = _roomiest(weights, list(found.values()), kept, target, fresh)
     if len(prefix) <= FIRST_BEST:
         return _shares(
@@ -421,6 +421,7 @@ def _won(
     weights: Array,
     seats: int,
     descending: bool,
+    total: int | None = None,
 ) -> Shares:
     """Divides `seats` replicas (a seat is one replica) by weight with the array version of
     Webster's method (`winners`), and adds the result to `base`. Returns the number of replicas of
@@ -431,10 +432,11 @@ def _won(
     `names`: the clusters, sorted.
     `weights`: int64[clusters], in order of `names`.
     `descending`: break ties by descending instead of ascending cluster name.
+    `total`: the sum of the weights, where it is known.
 
     Example: `base` B 2; 4 seats by weights A 6, B 2 are 3 and 1, so the result is A 3, B 3.
     """
-    got, given = winners(weights, seats, descending)
+    got, given = winners(weights, seats, descending, total=total)
     won = zip(map(names.__getitem__, got.tolist()), given.tolist(), strict=True)
     if not base:
         return Shares(dict(won), case, base, seats, names, weights)

@@ -144,20 +144,25 @@ def _hand_out(
         heapq.heapreplace(queue, (-((weights[i] << shift) // (2 * held[i] + 1)), held[i], place, i))
 
 
-def winners(weights: Array, seats: int, descending: bool = False) -> tuple[Array, Array]:
+def winners(
+    weights: Array, seats: int, descending: bool = False, *, total: int | None = None
+) -> tuple[Array, Array]:
     """Divides `seats` among many clusters by Webster's method (Sainte-Laguë apportionment). This is
     the array version of `webster`, with the same result. A seat is one replica.
 
     `weights`: int64[clusters], in ascending order of cluster name.
     `descending`: break ties by descending instead of ascending cluster name.
+    `total`: the sum of the weights, less than 2**62. None: not known.
 
     Returns two int64 arrays of equal length, only for the clusters that get seats: the indexes of
     these clusters, ascending, and the number of seats.
 
     Example: weights 53, 0, 23 and 3 seats: indexes [0, 2], seats [2, 1].
     """
-    total = int(weights.sum()) if len(weights) * int(weights.max(initial=0)) < 2**62 else 0
-    if seats <= 0 or not weights.any():
+    if total is None:
+        fits = len(weights) * int(weights.max(initial=0)) < 2**62
+        total = int(weights.sum()) if fits else 0
+    if seats <= 0 or not (total or weights.any()):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     if not total or seats > SEATS_MAX or len(weights) <= FEW:
         return _by_lists(weights, seats, descending)
@@ -170,7 +175,7 @@ def winners(weights: Array, seats: int, descending: bool = False) -> tuple[Array
     left = seats - int(held.sum())
     if left:
         _hand_out_near(own, held, left, seats, descending)
-    got = np.flatnonzero(held)
+    got = held.nonzero()[0]
     return (got if among is None else among[got]), held[got]
 
 
@@ -222,12 +227,12 @@ def _above_a_quotient(weights: Array, seats: int, total: int) -> Array:
     x, enough = seats / total, max(FEW_LEFT, len(weights) // 64)
     for _ in range(SEARCH_STEPS):
         scaled = sizes * x
-        count = int(np.floor(scaled * (1 + SLACK) + 0.5).sum())
+        count = int((scaled * (1 + SLACK) + 0.5).astype(np.int64).sum())
         if count > seats:
             high = x
         else:
             low = x
-            best = np.floor(scaled * (1 - SLACK) + 0.5).astype(np.int64)
+            best = (scaled * (1 - SLACK) + 0.5).astype(np.int64)
             if seats - int(best.sum()) <= enough:
                 break
         x += (seats - count) / total
@@ -254,8 +259,10 @@ def _hand_out_near(weights: Array, held: Array, left: int, seats: int, descendin
     near = np.arange(size)
     if left < size:
         following = weights / (2 * held + 1)
-        least = np.partition(following, size - left)[size - left]
-        near = np.flatnonzero(following >= least * (1 - SLACK))
+        ranked = following.copy()
+        ranked.partition(size - left)
+        least = ranked[size - left]
+        near = (following >= least * (1 - SLACK)).nonzero()[0]
         if len(near) > left:
             near = _cut_ties(
                 weights, held, near, following[near] > least * (1 + SLACK), left, descending

@@ -57,7 +57,7 @@ class EstimateColumn:
     `seen`: the position in the touch log up to which the column is current.
     `values`: list[int], or int64 array of shape (clusters,); the number of replicas that fit.
     Replaced on a change, never changed in place.
-    `total`: the sum of `values`. `unlimited`: some cluster has no bound.
+    `unlimited`: some cluster has no bound.
     `ceilings` (arrays only): int64 of shape (clusters,), see `ClusterState.ceiling`, changed in
     place; None where the clusters are computed one by one (`plain`).
     `deductions_seen` (arrays only): the position in the deduction log.
@@ -68,10 +68,19 @@ class EstimateColumn:
     cluster_set_version: int
     seen: int
     values: Values
-    total: int = 0
     unlimited: bool = False
     ceilings: Array | None = None
     deductions_seen: int = 0
+    _total: int | None = None
+
+    @property
+    def total(self) -> int:
+        """Return the sum of `values`. It is computed when it is read: most decisions need the sum
+        over the feasible clusters only."""
+        if self._total is None:
+            values = self.values
+            self._total = sum(values) if isinstance(values, list) else int(values.sum())
+        return self._total
 
     @property
     def plain(self) -> bool:
@@ -101,14 +110,20 @@ class EstimateColumn:
         ceilings = self.ceilings
         if ceilings is not None and cluster_set_version == self.cluster_set_version:
             rest = ceilings[positions]
-            ceilings[positions] = np.where(rest == NO_BOUND, rest, rest - replicas)
+            if int(rest.max()) == NO_BOUND:
+                ceilings[positions] = np.where(rest == NO_BOUND, rest, rest - replicas)
+            else:
+                ceilings[positions] = rest - replicas
 
-    def add_up(self) -> None:
+    def values_changed(self) -> None:
+        """Update what is derived from `values`. No value is above UNLIMITED."""
         values = self.values
-        if isinstance(values, list):
-            self.total, self.unlimited = sum(values), UNLIMITED in values
-        else:
-            self.total, self.unlimited = int(values.sum()), bool((values == UNLIMITED).any())
+        self._total = None
+        self.unlimited = (
+            UNLIMITED in values
+            if isinstance(values, list)
+            else int(values.max(initial=0)) == UNLIMITED
+        )
 
 
 @dataclass(slots=True)
@@ -125,6 +140,7 @@ class Rooms:
     `counts_pods`: bool (clusters,), whether the cluster reports pod capacity.
     `odd`: positions of clusters with amounts too large for arrays, which are computed one by one.
     `stale`: positions whose amounts are outdated.
+    `deducted`: an upper bound of what decisions deducted from any amount since all were read.
     """
 
     size: int
@@ -133,6 +149,7 @@ class Rooms:
     counts_pods: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     odd: dict[int, None] = field(default_factory=dict)
     stale: dict[int, None] = field(default_factory=dict)
+    deducted: int = 0
 
     @classmethod
     def of(cls, order: Sequence[ClusterState]) -> Rooms:
@@ -196,33 +213,32 @@ class Rooms:
         else:
             self.pods[position] = NO_BOUND
 
-    def take(self, demand: Demand, positions: Array, replicas: Array) -> None:
+    def take(self, demand: Demand, positions: Array, replicas: Array, most: int) -> None:
         """Deduct replicas from the free amounts of clusters, in place: `replicas[i]` times the
         `demand` (what one replica takes) from the cluster at `positions[i]`. Example: 3 replicas
         with 2 CPUs each reduce 10 free CPUs to 4.
 
         `positions` (all different) and `replicas` are int64 arrays with one element for each
-        cluster. If the result could leave the safe range of 64-bit integers, the amounts of these
-        clusters may be wrong. The function then marks the clusters as `stale`, and their amounts
-        are read again later.
+        cluster. `most`: the largest of `replicas`. Where an amount could leave the range of 64-bit
+        integers, the amounts of clusters are marked as `stale`, and read again later: those of
+        these clusters after too large a step, those of all clusters after too many steps.
         """
-        most = int(replicas.max())
-        steps = (*demand.amounts, ("", demand.pods))
-        if any(name == PODS or most * amount > SAFE_STEP for name, amount in steps):
+        step = most * max([demand.pods, *[amount for _, amount in demand.amounts]])
+        if step > SAFE_STEP or any(name == PODS for name, _ in demand.amounts):
             self.stale.update(dict.fromkeys(positions.tolist()))
             return
-        lowest = 0
+        self.deducted += step
+        if self.deducted >= SAFE:  # from -SAFE, so that amounts stay above -2 * SAFE
+            self.deducted = 0
+            self.stale.update(dict.fromkeys(range(self.size)))
+            return
         for name, amount in demand.amounts:
             column = self.left.get(name)
             if column is None:
                 column = self.left[name] = np.zeros(self.size, np.int64)
-            rest = column[positions] - replicas * amount
-            column[positions] = rest
-            lowest = min(lowest, int(rest.min()))
+            column[positions] -= replicas * amount
         if demand.is_pod:
             self.pods[positions] -= replicas * demand.pods * self.counts_pods[positions]
-        if lowest <= -SAFE:
-            self.stale.update(dict.fromkeys(positions.tolist()))
 
     def fit(self, demand: Demand, ceilings: Array, at: Array | None) -> Array:
         """Compute how many replicas of a class fit in each cluster: the minimum of the upper bound
@@ -292,11 +308,11 @@ def counted(
 
 def recount_list(
     column: EstimateColumn, class_key: str, order: Sequence[ClusterState], touched: Iterable[int]
-) -> bool:
+) -> None:
     """Update a list column (the estimates of one class for all clusters, as a list) of a small
-    fleet: compute the estimates of the clusters at the positions `touched` again. Return whether
-    any value changed. `class_key`: the class of the column. `order`: all clusters in order of name.
-    The list is copied before the first change, because other objects may still use the old list."""
+    fleet: compute the estimates of the clusters at the positions `touched` again. `class_key`: the
+    class of the column. `order`: all clusters in order of name. The list is copied before the first
+    change, because other objects may still use the old list."""
     values, demand, claim, changed = column.values, column.demand, column.claim, False
     assert isinstance(values, list)
     for position in touched:
@@ -306,7 +322,6 @@ def recount_list(
                 values = column.values = values.copy()
                 changed = True
             values[position] = n
-    return changed
 
 
 def same(values: Values | None, others: Values) -> bool:
@@ -325,9 +340,9 @@ def recount_array(
     rooms: Rooms,
     touched: Iterable[int],
     taken: Sequence[Array] | None,
-) -> bool:
+) -> None:
     """Update an array column (the estimates of one class for all clusters) of a large fleet after
-    clusters changed. Return whether any value changed.
+    clusters changed.
 
     - `class_key`: the class of the column.
     - `order`: all clusters in order of name. `rooms`: the free amounts of these clusters.
@@ -341,11 +356,12 @@ def recount_array(
     more positions than half of the clusters. Example: 1,000 clusters and 501 positions: all are
     computed.
     """
-    old, demand = column.values, column.demand
-    assert isinstance(old, np.ndarray)
-    values = old.copy()
+    values, demand = column.values, column.demand
+    assert isinstance(values, np.ndarray)
     ceilings = column.ceilings
-    whole = taken is None or 2 * sum(len(t) for t in taken) > len(order)
+    whole = taken is None or 2 * sum([len(t) for t in taken]) > len(order)
+    if ceilings is None or not whole:
+        values = values.copy()
     if ceilings is None:
         again = dict.fromkeys(range(len(order)) if whole else touched)
         for positions in taken or ():
@@ -358,20 +374,19 @@ def recount_array(
         elif taken:
             at = np.concatenate(taken)
             values[at] = rooms.fit(demand, ceilings, at)
-        again_at = list(touched)
-        new = [within(order[position].ceiling(class_key, demand)) for position in again_at]
-        if len(again_at) < MANY:
-            for position, ceiling in zip(again_at, new, strict=True):
-                ceilings[position] = ceiling
-                values[position] = order[position].estimate(class_key, demand)
-        else:
-            at = np.array(again_at, np.int64)
-            ceilings[at] = new
-            values[at] = rooms.fit(demand, ceilings, at)
+        if again_at := list(touched):
+            new = [within(order[position].ceiling(class_key, demand)) for position in again_at]
+            if len(again_at) < MANY:
+                for position, ceiling in zip(again_at, new, strict=True):
+                    ceilings[position] = ceiling
+                    values[position] = order[position].estimate(class_key, demand)
+            else:
+                at = np.array(again_at, np.int64)
+                ceilings[at] = new
+                values[at] = rooms.fit(demand, ceilings, at)
         column.values = values
         _ask_the_odd(column, class_key, order, rooms)
     column.values = values
-    return not np.array_equal(old, values)
 
 
 def _ask_the_odd(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import cast
 
 import numpy as np
@@ -49,6 +50,8 @@ clusters together."""
 EAGER_COLUMNS = 16
 """With up to so many columns, a new count of a cluster is written into all of them at once. With
 more, each column reads it when it is used next, since most of them may not be used again soon."""
+
+PENDING, POSITION = attrgetter("pending"), attrgetter("position")
 
 COUNTED = ("class", "totals", "grades", "summary")
 """The sources of estimates that a quota may lower."""
@@ -91,6 +94,8 @@ class Estimates:
     _properties: ClusterProperties | None = None
     _order: list[ClusterState] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
+    _all: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    """All positions."""
     _in_order: bool = True
 
     # Clusters in order
@@ -128,6 +133,7 @@ class Estimates:
         for position, cluster in enumerate(self._order):
             cluster.position = position
         self._names = [cluster.name for cluster in self._order]
+        self._all = np.arange(len(self._order))
         self._in_order = True
         self.facts_log.clear()
         self.facts_from = self.facts
@@ -215,9 +221,11 @@ class Estimates:
         self.recounted.append(position)
 
     def _log_recounted(self) -> None:
-        """Move the positions in `recounted` to the log that columns read, as one array."""
+        """Move the positions in `recounted` to the log that columns read, as one array: of all
+        positions, if they are more than half of them."""
         if self.recounted:
-            self._log_deduction(np.array(self.recounted, np.int64))
+            most = 2 * len(self.recounted) > len(self._order)
+            self._log_deduction(self._all if most else np.array(self.recounted, np.int64))
             self.recounted.clear()
 
     def _log_deduction(self, positions: Array) -> None:
@@ -279,19 +287,20 @@ class Estimates:
             n: Pending(seq, class_key, n, requirements, demand, claim, components)
             for n in dict.fromkeys(counts)
         }
-        for cluster, entry in zip(clusters, map(entries.__getitem__, counts), strict=True):
-            cluster.pending.append(entry)  # deducted when the room is read next, see `ClusterState`
-        if self.rooms is None or not self._in_order or max(entries) > UNLIMITED:
+        for pending, entry in zip(
+            map(PENDING, clusters), map(entries.__getitem__, counts), strict=True
+        ):
+            pending.append(entry)  # deducted when the room is read next, see `ClusterState`
+        most = max(entries)
+        if self.rooms is None or not self._in_order or most > UNLIMITED:
             for cluster in clusters:
                 self.changed(cluster)
         else:
             positions = (
-                np.arange(len(clusters))
-                if everywhere
-                else np.array([c.position for c in clusters], np.int64)
+                self._all if everywhere else np.array(list(map(POSITION, clusters)), np.int64)
             )
             self._deduct_from_rooms(
-                self.rooms, demand, column, positions, np.array(counts, np.int64)
+                self.rooms, demand, column, positions, np.array(counts, np.int64), most
             )
 
     def _deduct_from_rooms(
@@ -301,13 +310,16 @@ class Estimates:
         column: EstimateColumn | None,
         positions: Array,
         replicas: Array,
+        most: int,
     ) -> None:
+        """Deduct `replicas[i]`, at most `most`, from the cluster at `positions[i]`, in the arrays
+        and in the column of the class."""
         if int(positions.min()) < 0:  # clusters without facts have no position
             replicas = replicas[positions >= 0]
             positions = positions[positions >= 0]
             if not positions.size:
                 return
-        rooms.take(demand, positions, replicas)
+        rooms.take(demand, positions, replicas, most)
         if column is not None:
             column.take(self.cluster_set_version, positions, replicas)
         self._log_deduction(positions)
@@ -374,16 +386,16 @@ class Estimates:
         deducted_to = self.deducted_from + len(self.deduction_log)
         if column.seen == touched_to and column.deductions_seen == deducted_to:
             return column
-        touched = self._touched_since(column.seen)
+        touched, before = self._touched_since(column.seen), column.values
         if self.rooms is None:
-            changed = recount_list(column, class_key, order, touched)
+            recount_list(column, class_key, order, touched)
         else:
             self.rooms.catch_up(order)
             behind = column.deductions_seen - self.deducted_from
             deducted = self.deduction_log[behind:] if behind >= 0 else None
-            changed = recount_array(column, class_key, order, self.rooms, touched, deducted)
-        if changed:
-            column.add_up()
+            recount_array(column, class_key, order, self.rooms, touched, deducted)
+        if column.values is not before:
+            column.values_changed()
         column.seen, column.deductions_seen = touched_to, deducted_to
         return column
 
@@ -398,7 +410,7 @@ class Estimates:
             self.rooms.catch_up(order)
         column = counted(class_key, self.demand_of(record), record.claim, order, self.rooms)
         self.columns[record.column_key] = column
-        column.add_up()
+        column.values_changed()
         column.cluster_set_version = self.cluster_set_version
         column.seen = self.touched_from + len(self.touch_log)
         column.deductions_seen = self.deducted_from + len(self.deduction_log)
@@ -434,4 +446,5 @@ class Estimates:
             demands=self.demands.copy(),
             _order=order,
             _names=self._names.copy(),
+            _all=self._all,
         )
