@@ -62,6 +62,8 @@ class Agenda(Generic[K]):
     def ripe(self, at: Micros) -> list[K]:
         """Returns all keys that are due at `at`, in order of due time and key, without removing
         them."""
+        if not self._heap:
+            return []
         found: list[tuple[Micros, K]] = []
         while (due := self.next()) is not None and due <= at:
             found.append(heappop(self._heap))
@@ -72,6 +74,8 @@ class Agenda(Generic[K]):
 
     def pop(self, at: Micros) -> list[K]:
         """Removes and returns all keys that are due at `at`, in order of due time and key."""
+        if not self._heap:
+            return []
         keys: list[K] = []
         while (due := self.next()) is not None and due <= at:
             key = heappop(self._heap)[1]

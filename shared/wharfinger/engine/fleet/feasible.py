@@ -232,12 +232,13 @@ def filtered(properties: ClusterProperties, query: ClusterQuery) -> Feasible:
     `properties`: the facts of all clusters; its versions are stored in the result.
     """
     placement, verdicts = query.placement, properties.verdicts(query)
-    positions = np.flatnonzero(verdicts == 0)
-    refused: dict[str, int] = {}
-    if len(positions) == len(verdicts):
-        reasons: list[Verdict] = [None] * len(verdicts)
+    if verdicts is None:
+        refused: dict[str, int] = {}
         clusters, names = properties.clusters, properties.names
+        positions: Array = np.arange(len(names))
+        reasons: list[Verdict] = [None] * len(names)
     else:
+        positions = (verdicts == 0).nonzero()[0]
         reasons = list(map(VERDICTS.__getitem__, verdicts.tolist()))
         found = positions.tolist()
         clusters = list(map(properties.clusters.__getitem__, found))

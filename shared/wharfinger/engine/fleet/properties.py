@@ -89,18 +89,23 @@ class ClusterProperties:
             for column in self._columns.values():
                 column.numbers[position] = column.number_of(cluster)
 
-    def verdicts(self, query: ClusterQuery) -> NDArray[np.int8]:
+    def verdicts(self, query: ClusterQuery) -> NDArray[np.int8] | None:
         """Filter all clusters as new targets. Return int8[clusters]: for each cluster 0, if it is
-        feasible, or the number of the first filter that refuses it, see `VERDICTS`."""
-        found = np.zeros(len(self.clusters), np.int8)
+        feasible, or the number of the first filter that refuses it, see `VERDICTS`. None: all are
+        feasible."""
+        found: NDArray[np.int8] | None = None
         for number, rule in enumerate(FILTERS, start=1):
             conditions = rule.conditions(query)
             if conditions is None:
-                for i in np.flatnonzero(found == 0).tolist():
-                    if not rule.passes(query, self.clusters[i], False):
-                        found[i] = number
-            elif (passed := self.all_hold(conditions)) is not None:
-                found[(found == 0) & ~passed] = number
+                each = [rule.passes(query, cluster, False) for cluster in self.clusters]
+                passed: Mask | None = np.array(each, np.bool_)
+            else:
+                passed = self.all_hold(conditions)
+            if passed is None:
+                continue
+            if found is None:
+                found = np.zeros(len(self.clusters), np.int8)
+            found[(found == 0) & ~passed] = number
         return found
 
     def weights(self, placement: Placement) -> Array | None:

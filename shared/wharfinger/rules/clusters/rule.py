@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.placement import ClusterAffinity, Placement
 from wharfinger.domain.reasons import FleetReason
@@ -37,8 +39,7 @@ class ClusterQuery:
 ClusterTest = Callable[[Cluster], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class PropertyCondition:
+class PropertyCondition(msgspec.Struct, frozen=True):
     """A condition on one property of a cluster. Few clusters of a fleet differ in a property, so
     `holds` is called once for each value and not once for each cluster.
 
@@ -55,8 +56,7 @@ class PropertyCondition:
     shared: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NameCondition:
+class NameCondition(msgspec.Struct, frozen=True):
     """A condition on the name of a cluster: `names` has it (`listed`), or does not have it."""
 
     names: Collection[str]
