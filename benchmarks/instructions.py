@@ -34,6 +34,7 @@ WORK: dict[str, Callable[..., float]] = {
     "fleet decision, 300 clusters": partial(work.many_clusters, 20, clusters=300),
     "a label, 300 clusters, 60 Duplicated bindings": partial(work.a_label_of_one_cluster, 300),
     "Duplicated over 300 clusters": partial(work.duplicated_everywhere, 300),
+    "first decision by a policy, 300 clusters": partial(work.new_policies, 300),
     "node decision, 100 nodes, 8 classes": partial(work.nodes_of_a_cluster, 200, 100),
 }
 

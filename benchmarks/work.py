@@ -17,6 +17,8 @@ import sys
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from benchmarks import fleet
 from benchmarks.openb import data_directory, openb
 from benchmarks.plane import a_plane
@@ -25,6 +27,7 @@ from wharfinger.domain.node import Node
 from wharfinger.domain.placement import Placement
 from wharfinger.domain.pod_traits import PodTraits, TopologySpread
 from wharfinger.domain.selectors import LabelSelector
+from wharfinger.domain.taints import Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.assignments import Assigned, AssignmentsDecided
@@ -83,6 +86,24 @@ def many_clusters(
     here = fleet.Fleet(clusters, [fleet.CLASS.class_key])
     dynamic = fleet.strategies()["dynamic"]
     return meter(lambda: _in_rounds(here, requests, lambda i: (dynamic, fleet.CLASS)), requests)
+
+
+def new_policies(clusters: int = 5000, requests: int = 20, *, meter: Meter = processor_us) -> float:
+    """Fleet decisions, each the first one by its policy: a decision."""
+    here = fleet.Fleet(clusters, [fleet.CLASS.class_key])
+    dynamic = fleet.strategies()["dynamic"]
+    here.take([fleet.a_request("policies/first", dynamic)])
+
+    def policy(i: int) -> Placement:
+        more = (*dynamic.tolerations, Toleration(f"own-{i}", "Exists"))
+        return msgspec.structs.replace(dynamic, tolerations=more)
+
+    return meter(
+        lambda: [
+            here.take([fleet.a_request(f"policies/b{i}", policy(i))]) for i in range(requests)
+        ],
+        requests,
+    )
 
 
 def a_label_of_one_cluster(
@@ -199,6 +220,7 @@ WORK: dict[str, Callable[[], float]] = {
     "fleet decision, 1,000 clusters": many_clusters,
     "a label, 5,000 clusters, 60 Duplicated bindings": a_label_of_one_cluster,
     "Duplicated over 5,000 clusters": duplicated_everywhere,
+    "first decision by a policy, 5,000 clusters": new_policies,
     "node decision, 300 nodes, 8 classes": nodes_of_a_cluster,
 }
 

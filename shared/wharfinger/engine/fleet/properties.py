@@ -53,9 +53,12 @@ class PropertyColumn:
 
     @classmethod
     def of(cls, condition: PropertyCondition, clusters: Sequence[Cluster]) -> PropertyColumn:
-        column = cls(condition, np.zeros(0, np.int64))
-        column.numbers = np.array([column.number_of(c) for c in clusters], np.int64)
-        return column
+        values = list(map(condition.read, clusters))
+        keys = list(map(id, values)) if condition.shared else values
+        different = dict(zip(keys, values, strict=True))
+        known = {key: number for number, key in enumerate(different)}
+        numbers = np.array(list(map(known.__getitem__, keys)), np.int64)
+        return cls(condition, numbers, [*different.values()], known)
 
     def number_of(self, cluster: Cluster) -> int:
         value = self.condition.read(cluster)

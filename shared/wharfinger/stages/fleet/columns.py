@@ -155,8 +155,9 @@ class Rooms:
     def of(cls, order: Sequence[ClusterState]) -> Rooms:
         size = len(order)
         rooms = cls(size, {}, np.full(size, NO_BOUND, np.int64), np.zeros(size, np.bool_))
-        for position, cluster in enumerate(order):
-            rooms._write(position, cluster)
+        if not rooms._write_many([*range(size)], order):
+            for position, cluster in enumerate(order):
+                rooms._write(position, cluster)
         return rooms
 
     def catch_up(self, order: Sequence[ClusterState]) -> None:

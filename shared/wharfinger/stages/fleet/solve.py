@@ -119,10 +119,10 @@ def question_of(
     # Where no binding has a lower priority, no cluster can preempt: then the two are equal.
     may_preempt = state.binding_index.any_below(spec.priority)
     return Question(
-        placement=parsed.placement,
-        replicas=spec.replicas,
-        held=held,
-        terms=SolveTerms(state, record, held, without),
+        parsed.placement,
+        spec.replicas,
+        held,
+        SolveTerms(state, record, held, without),
         observed=record.affinity,
         uid=spec.uid,
         problem=parsed.problem,
