@@ -25,6 +25,7 @@ from tests.apps import running as running_services
 from tests.backends import in_a_loop
 from tests.counter import Writer, withdrawn
 from tests.loops import Acks, a_loop, assert_each_once, loop_running, messages
+from tests.patience import eventually
 
 from wharfinger.events.codec import frame_of
 from wharfinger.events.streams import DECISIONS
@@ -228,6 +229,10 @@ class BlackHole:
         self.cut: Cut | None = None
         """Begin to drop with the next COMMIT: before the server has got it, or before its answer is
         passed on."""
+        self.sent = 0
+        """Bytes of ours that were forwarded."""
+        self.sent_max: int | None = None
+        """Begin to drop after so many."""
 
 
 @asynccontextmanager
@@ -246,10 +251,15 @@ async def black_hole(server: Server) -> AsyncIterator[BlackHole]:
                 hole.dropping = True
                 if hole.cut == "after" and not lost:
                     writer.write(data)
+            left = len(data) if hole.sent_max is None else hole.sent_max - hole.sent
+            if ours and not lost and left < len(data):
+                writer.write(data[:left])
+                hole.dropping = True
             lost = lost or hole.dropping
             if not lost:
                 writer.write(data)
                 await writer.drain()
+            hole.sent += len(data) if ours else 0
         if not lost:
             writer.close()
 
@@ -312,6 +322,45 @@ async def test_a_commit_that_the_network_swallowed_takes_place_once(
                 except Transient as error:
                     await asyncio.sleep(error.retry_after_s)
             assert result.committed == {"fleet/0"}
+            assert await direct.heads("fleet/") == [writer.head]
+            assert (await audit_verify(direct)).ok
+        finally:
+            await ledger.close()
+            await direct.close()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.9])
+async def test_a_writer_that_stops_amid_its_rows_keeps_no_stream_locked(
+    server: Server, share: float
+) -> None:
+    """As it does when its machine is paused. The server has a part of what belongs to one
+    transaction, and its connection stays open."""
+    async with black_hole(server) as hole:
+        ledger = await Ledger.open(hole.url, "tests-hole", deadlines=SHORT)
+        direct = await Ledger.open(server.url, "tests-direct", deadlines=SHORT)
+        try:
+            await ledger.ensure_streams(["fleet/0"])
+            writer = Writer((await ledger.raise_epoch(["fleet/0"]))["fleet/0"])
+            await ledger.commit([writer.step([withdrawn(0)])], writer.events)
+            before = hole.sent
+            round_ = writer.step([withdrawn(i) for i in range(1, 400)])
+            await ledger.commit([round_], writer.events)
+            size = hole.sent - before
+            assert size > 40_000, "many rows"
+            round_ = writer.step([withdrawn(i) for i in range(400, 800)])
+            hole.sent_max = hole.sent + int(size * share)
+            with pytest.raises(Transient):
+                await ledger.commit([round_], writer.events)
+            assert hole.dropping
+
+            async def written() -> bool:
+                try:
+                    result = await direct.commit([round_], writer.events)
+                except Transient:
+                    return False
+                return result.committed == {"fleet/0"}
+
+            await eventually(written)
             assert await direct.heads("fleet/") == [writer.head]
             assert (await audit_verify(direct)).ok
         finally:

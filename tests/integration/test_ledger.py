@@ -38,6 +38,7 @@ from wharfinger.runtime.ledger import (
 )
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.fact_events import event_of
+from wharfinger.runtime.ledger.writer import BYTES_AT_ONCE
 
 pytestmark = pytest.mark.integration
 
@@ -102,7 +103,11 @@ async def test_a_range_of_rounds_is_just_that_range(ledger: Ledger) -> None:
     assert back == rounds[1:4]
 
 
-async def test_large_rounds_take_the_other_road_to_the_same_rows(ledger: Ledger) -> None:
+@pytest.mark.parametrize("bytes_at_once", [BYTES_AT_ONCE, 1000, 1])
+async def test_large_rounds_come_back_however_many_statements_they_take(
+    ledger: Ledger, bytes_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wharfinger.runtime.ledger.writer.BYTES_AT_ONCE", bytes_at_once)
     writer = await writer_of(ledger, "fleet/0")
     rounds = await committed(ledger, writer, 2, per_round=400)
     assert [recorded.round async for recorded in ledger.recorded_rounds("fleet/0")] == rounds

@@ -30,6 +30,12 @@ Outcome = Literal["allowed", "refused"]
 
 COLUMNS = "seq, at_us, actor, action, target, outcome, reason, request, count"
 
+_ADD = f"""
+insert into access ({COLUMNS}, hash)
+select * from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[],
+    $7::text[], $8::text[], $9::bigint[], $10::bytea[])
+"""
+
 _CONTEXT = b"wharfinger access\x00"
 _NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 
@@ -96,6 +102,8 @@ def bounded(access: Access) -> Access:
 
 async def record_access(database: Database, accesses: Sequence[Access]) -> None:
     """Append them, in this order and in one transaction."""
+    if not accesses:
+        return
     async with database.transaction() as transaction:
         raw = transaction.raw
         seq, previous, last = await _head(raw)
@@ -108,9 +116,7 @@ async def record_access(database: Database, accesses: Sequence[Access]) -> None:
             record = AccessRecord(seq, at, access)
             previous = next_hash(previous, record)
             rows.append((*_row(record), previous))
-        await raw.copy_records_to_table(
-            "access", records=rows, columns=[*COLUMNS.split(", "), "hash"]
-        )
+        await raw.execute(_ADD, *zip(*rows, strict=True))
         await raw.execute(
             "update access_head set seq = $1, hash = $2, at_us = $3", seq, previous, at
         )

@@ -39,7 +39,7 @@ from wharfinger.runtime.ledger.retries import retried
 from wharfinger.runtime.ledger.writer import EventRow, is_written, write
 
 CHUNK = 1000
-"""Events a round: long enough for COPY to pay, short enough for other appenders not to wait
+"""Events a round: long enough for a transaction to pay, short enough for others not to wait
 long."""
 
 EVENT_BYTES_MAX = 1_000_000

@@ -189,6 +189,18 @@ def event_row(event: Event[Value], day: int) -> EventRow:
 
 # --- the rows of a transaction --------------------------------------------------------------------
 
+
+def _adding_decisions(first: int) -> str:
+    """`first`: number of the first parameter."""
+    n = range(first, first + 11)
+    types = ("int", "int", "bigint", "bigint", "uuid", "text", "text", "text", "uuid", "smallint")
+    lists = ", ".join(f"${i}::{type_}[]" for i, type_ in zip(n, (*types, "bytea"), strict=True))
+    return (
+        "insert into decision (stream, day, seq, round, id, type, subject, outcome, cause, encoding"
+        f", body) select * from unnest({lists})"
+    )
+
+
 # Heads, bodies, rounds and the notification in one statement, so that a small round is a few trips
 # to the server. Bodies go in order of id: two transactions that bring the same ones wait for each
 # other, never in a ring. An event that a stream takes in twice on one day breaks the index of
@@ -215,32 +227,15 @@ with moved as (
     select * from unnest($28::int[], $29::int[], $30::bigint[], $31::int[], $32::uuid[],
         $33::bytea[])
 ), decisions as (
-    insert into decision (stream, day, seq, round, id, type, subject, outcome, cause, encoding,
-        body)
-    select * from unnest($34::int[], $35::int[], $36::bigint[], $37::bigint[], $38::uuid[],
-        $39::text[], $40::text[],
-                         $41::text[], $42::uuid[], $43::smallint[], $44::bytea[])
+    {_adding_decisions(34)}
 ), {noting(47)}
 select pg_notify($45, $46)
 """
 
-_INPUT_COLUMNS = ("stream", "day", "round", "ordinal", "event", "sha256")
-_DECISION_COLUMNS = (
-    "stream",
-    "day",
-    "seq",
-    "round",
-    "id",
-    "type",
-    "subject",
-    "outcome",
-    "cause",
-    "encoding",
-    "body",
-)
+_DECISIONS = _adding_decisions(1)
 
-# From here on COPY is quicker than arrays by more than its own trips to the server.
-_COPY_FROM_ROWS = 100
+BYTES_AT_ONCE = 16_000_000
+"""Of decisions in one statement. PostgreSQL takes no list of more than 1 GB."""
 
 
 async def write(
@@ -249,7 +244,11 @@ async def write(
     bodies: Iterable[EventRow],
     marks: Sequence[Mark] = (),
 ) -> None:
-    """Add the rounds of locked streams, given by their small numbers, and move their heads."""
+    """Add the rounds of locked streams, given by their small numbers, and move their heads.
+
+    The rows are parameters of statements. COPY is some 3 us a row cheaper, but the server waits for
+    its rows without a limit of time: a process that was frozen meanwhile kept the streams locked.
+    """
     lasts = [(id_, chain[-1].head()) for id_, chain in chains]
     rounds = [(id_, r) for id_, chain in chains for r in chain]
     inputs = [
@@ -260,8 +259,7 @@ async def write(
     decisions = [
         _decision_row(id_, day_of(r.at), r.number, d) for id_, r in rounds for d in r.decisions
     ]
-    copied_inputs = inputs if len(inputs) >= _COPY_FROM_ROWS else []
-    copied_decisions = decisions if len(decisions) >= _COPY_FROM_ROWS else []
+    first, *more = _parts(decisions) or [[]]
     await raw.execute(
         _WRITE,
         [id_ for id_, _ in lasts],
@@ -271,18 +269,30 @@ async def write(
         [h.at for _, h in lasts],
         *_columns(sorted(bodies, key=lambda row: row[:3]), 8),
         *_columns([_round_row(id_, r) for id_, r in rounds], 14),
-        *_columns([] if copied_inputs else inputs, 6),
-        *_columns([] if copied_decisions else decisions, 11),
+        *_columns(inputs, 6),
+        *_columns(first, 11),
         CHANNEL,
         chains[0][1][0].stream,
         *columns(marks),
     )
-    if copied_inputs:
-        await raw.copy_records_to_table("input", records=copied_inputs, columns=_INPUT_COLUMNS)
-    if copied_decisions:
-        await raw.copy_records_to_table(
-            "decision", records=copied_decisions, columns=_DECISION_COLUMNS
-        )
+    for part in more:
+        await raw.execute(_DECISIONS, *_columns(part, 11))
+
+
+_DecisionRow = tuple[int, int, int, int, UUID, str, str, str, UUID | None, int, bytes]
+
+
+def _parts(rows: Iterable[_DecisionRow]) -> list[list[_DecisionRow]]:
+    """Of at most `BYTES_AT_ONCE`, or of one row."""
+    parts: list[list[_DecisionRow]] = []
+    left = 0
+    for row in rows:
+        if (size := len(row[-1])) > left or not parts:
+            parts.append([])
+            left = BYTES_AT_ONCE
+        parts[-1].append(row)
+        left -= size
+    return parts
 
 
 def _columns(rows: Sequence[tuple[object, ...]], width: int) -> list[tuple[object, ...]]:
@@ -308,6 +318,6 @@ def _round_row(id_: int, r: Round) -> tuple[object, ...]:
     )
 
 
-def _decision_row(id_: int, day: int, number: int, d: Decision) -> tuple[object, ...]:
+def _decision_row(id_: int, day: int, number: int, d: Decision) -> _DecisionRow:
     encoding, body = pack(d.body)
     return (id_, day, d.seq, number, d.id, d.type, d.subject, d.outcome, d.cause, encoding, body)
