@@ -73,6 +73,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--pods", type=int, default=5000)
     parser.add_argument("--binds", type=int, default=1000, help="pods to bind; 0: none")
     parser.add_argument("--bind-nodes", type=int, default=100, help="nodes to bind them to")
+    parser.add_argument("--steadily", type=int, default=400, help="pods one by one; 0: none")
     options = parser.parse_args(arguments)
     directory = os.environ.get(VARIABLE)
     if not directory:
@@ -80,7 +81,7 @@ def main(arguments: list[str]) -> int:
         return 2
     (cluster, *_) = sorted(path.parent for path in Path(directory).glob("*/cluster.json"))
     access = read_kubeconfig(cluster / "admin.kubeconfig")
-    if options.binds:
+    if options.binds or options.steadily:
         asyncio.run(_bind(cluster, access, options))
     if options.pods:
         asyncio.run(_measure(access, options))
@@ -91,7 +92,10 @@ async def _bind(cluster: Path, access: Access, options: argparse.Namespace) -> N
     """Before the cluster is filled, so that the nodes and their number are these."""
     async with KubeApi(access) as api:
         await _fill(api, options.bind_nodes, 0)
-    await kube_binds.measure(cluster, access, options.binds)
+    if options.binds:
+        await kube_binds.measure(cluster, access, options.binds)
+    if options.steadily:
+        await kube_binds.measure_steadily(cluster, access, options.steadily)
 
 
 async def _measure(access: Access, options: argparse.Namespace) -> None:

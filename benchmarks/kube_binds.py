@@ -5,6 +5,8 @@ The pods wait before the scheduler begins, and what is timed is from the first t
 a watch shows on a node. Both bind over the same server to the same nodes, with no limit of requests
 of their own. Processor seconds are those of the scheduler, or of all services of the plane with its
 broker and database; and those of the cluster's own programs in the same time.
+
+Then pods come one after another, and what is timed is how long each of them waits.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
 import msgspec
 import psutil
@@ -31,6 +33,8 @@ from wharfinger.runtime.kube.rights import NAMESPACE
 
 NAME = "bench"
 TURNS = 2
+RATE_A_SECOND = 20.0
+"""Of pods that come one after another."""
 
 SCHEDULER_PART = "scheduler"
 """The name by which processes of the scheduler that is measured are counted."""
@@ -72,7 +76,8 @@ class _Seen:
     """A sink: the pods that are there, and those that are on a node."""
 
     pods: set[str] = field(default_factory=set)
-    bound: set[str] = field(default_factory=set)
+    bound: dict[str, float] = field(default_factory=dict)
+    """Each with the time at which it was seen on a node first."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -87,12 +92,12 @@ class _Seen:
     def upsert(self, pod: _Pod, version: str) -> None:
         self.pods.add(pod.metadata.uid)
         if pod.spec.node_name:
-            self.bound.add(pod.metadata.uid)
+            self.bound.setdefault(pod.metadata.uid, time.perf_counter())
         self.changed.set()
 
     def remove(self, pod: _Pod, version: str) -> None:
         self.pods.discard(pod.metadata.uid)
-        self.bound.discard(pod.metadata.uid)
+        self.bound.pop(pod.metadata.uid, None)
         self.changed.set()
 
     def alive(self, version: str) -> None: ...
@@ -141,6 +146,45 @@ async def _bound(seen: _Seen, pods: int, found: Callable[[], _Processes]) -> Bou
     for (name, pid), used in _seconds(found()).items():
         spent[name] = spent.get(name, 0.0) + used - before.get((name, pid), 0.0)
     return Bound(pods - first, seconds, spent.pop(SCHEDULER_PART, 0.0), spent)
+
+
+async def measure_steadily(
+    cluster: Path, access: Access, pods: int, rate: float = RATE_A_SECOND
+) -> None:
+    """Pods are created at `rate` a second, one by one. Prints for each scheduler how long it took
+    from the answer to their creation to their place on a node, as a watch shows it."""
+    async with KubeApi(access) as api:
+        await create(api, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        for name, scheduler in (("kube-scheduler", "default-scheduler"), ("wharfinger", SCHEDULER)):
+            home = f"steadily-{name}"
+            started = _theirs(cluster) if name == "kube-scheduler" else _ours(cluster, access)
+            # One pod to begin with: the scheduler reads the cluster first.
+            async with _waiting(api, home, 1, scheduler) as seen:
+                with started:
+                    await seen.until(lambda seen=seen: bool(seen.bound))  # type: ignore[misc]
+                    waits = await _waits(api, home, seen, scheduler, pods, rate)
+            print(
+                f"{rate:g} pods/s, {name:<15} on a node after {median(waits) * 1000:.0f} ms (p50), "
+                f"{quantiles(waits, n=100)[-1] * 1000:.0f} ms (p99)"
+            )
+
+
+async def _waits(
+    api: KubeApi, home: str, seen: _Seen, scheduler: str, pods: int, rate: float
+) -> list[float]:
+    """Seconds, one for each pod. Due times do not wait for the scheduler."""
+    created: dict[str, float] = {}
+    path, template = f"/api/v1/namespaces/{home}/pods", _template(scheduler)
+    began = time.perf_counter()
+    for number in range(pods):
+        await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
+        pod = {**template, "metadata": {"name": f"one-{number}"}}
+        body = await api.request("POST", path, body=json.dumps(pod).encode())
+        created[msgspec.json.decode(body, type=_Pod).metadata.uid] = time.perf_counter()
+    await seen.until(lambda: created.keys() <= seen.bound.keys())
+    waits = [max(0.0, seen.bound[uid] - at) for uid, at in created.items()]
+    await api.request("DELETE", path)
+    return waits
 
 
 def _seconds(processes: _Processes) -> dict[tuple[str, int], float]:
@@ -212,20 +256,20 @@ async def create(api: KubeApi, path: str, body: dict[str, object]) -> None:
 
 
 def _deployment(pods: int, scheduler: str) -> dict[str, object]:
-    requests = {"cpu": "100m", "memory": "64Mi"}
-    container = {"name": "main", "image": "nginx:1.27", "resources": {"requests": requests}}
+    template = {"metadata": {"labels": {"app": "web"}}, **_template(scheduler)}
+    selector = {"matchLabels": {"app": "web"}}
     return {
         "metadata": {"name": "web"},
-        "spec": {
-            "replicas": pods,
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": {
-                "metadata": {"labels": {"app": "web"}},
-                "spec": {
-                    "schedulerName": scheduler,
-                    "terminationGracePeriodSeconds": 0,
-                    "containers": [container],
-                },
-            },
-        },
+        "spec": {"replicas": pods, "selector": selector, "template": template},
     }
+
+
+def _template(scheduler: str) -> dict[str, object]:
+    requests = {"cpu": "100m", "memory": "64Mi"}
+    container = {"name": "main", "image": "nginx:1.27", "resources": {"requests": requests}}
+    spec = {
+        "schedulerName": scheduler,
+        "terminationGracePeriodSeconds": 0,
+        "containers": [container],
+    }
+    return {"spec": spec}
