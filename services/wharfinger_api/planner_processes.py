@@ -66,11 +66,11 @@ class PlannerProcesses:
             await end_tasks([self._preparing])
 
     async def _taken(self) -> Process | None:
-        """The process that waits. It may have ended without asyncio knowing it yet."""
+        """The process that waits, if there is one. It may have ended."""
         process, self._next = self._next, None
         if self._preparing is not None:
             await end_tasks([self._preparing])
-        return None if process is None or process.returncode is not None else process
+        return process
 
     async def _prepare(self) -> None:
         """Until it has waited for long enough, or is taken."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.time import Micros
+from wharfinger.events.streams import POLICIES
 from wharfinger.runtime.actuation import known_work
 from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.examination import missing_writes
@@ -132,7 +133,7 @@ async def write_states(settings: Settings) -> list[WriteState]:
         copies = await open_copies(ledger, joined, members)
         policies: list[Policy] = []
         if any("claims" in one.verbs_in_force for one in members):
-            policies = (await known_facts(ledger)).policies
+            policies = (await known_facts(ledger, POLICIES.name)).policies
     ages: dict[str, list[Micros]] = {
         one.name: [
             at - decided if (decided := decided_at(work[one.name], effect)) else 0

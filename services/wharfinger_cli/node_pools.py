@@ -29,6 +29,7 @@ from wharfinger.domain.resources import quantity_of
 from wharfinger.domain.text import dollars, some
 from wharfinger.events.node_rendering import node_claim, node_overlay, node_pool
 from wharfinger.events.rendering import Rendered
+from wharfinger.events.streams import POLICIES
 from wharfinger.history.node_claims import OPEN, REGISTERED, RequestedClaim, requested_claims
 from wharfinger.history.objects import as_list
 from wharfinger.history.points import HistoryPoint, moment_of, point_of
@@ -398,7 +399,7 @@ def _claim_table(found: Sequence[RequestedClaim]) -> Table:
 
 async def _policies(ledger: Ledger, point: HistoryPoint | None) -> list[Policy]:
     if point is None:
-        return (await known_facts(ledger)).policies
+        return (await known_facts(ledger, POLICIES.name)).policies
     # the past needs the stages, the present does not
     from wharfinger.history.plane_at import policies_at
 

@@ -164,10 +164,11 @@ class LatestFacts:
         return sorted((b.binding for b in self.of(BindingRequested)), key=lambda b: b.name)
 
 
-async def known_facts(ledger: Ledger) -> LatestFacts:
-    """The present facts. The cost grows with their number, not with the length of the history."""
+async def known_facts(ledger: Ledger, topic: str | None = None) -> LatestFacts:
+    """The present facts, or those of one topic. The cost grows with their number, not with the
+    length of the history."""
     facts = LatestFacts()
-    async for fact in ledger.facts():
+    async for fact in ledger.facts(topic):
         facts.take([fact])
         facts.seq, facts.at = fact.seq, fact.at
     return facts

@@ -47,7 +47,7 @@ class PropertyCondition(msgspec.Struct, frozen=True):
     `read`: returns the value of the property.
     `holds`: returns whether the condition holds for a value.
     `shared`: clusters with equal values share one object (`FleetState.sharing_kinds`), so values
-    are told apart by identity. For values that take long to compare.
+    are compared by identity. For values that take long to compare otherwise.
     """
 
     key: tuple[str, ...]

@@ -80,11 +80,11 @@ def settle(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
 
 def _let_go(state: ClusterStageState, binding: str) -> Iterator[Draft]:
     held = state.book.held[binding]
+    cause = uuid_of(held.assignment)
     if held.replace:
-        cause = uuid_of(held.assignment)
         yield from released(state, binding, sorted(held.placed), REQUIREMENTS_CHANGED, cause)
     if len(held.placed) > held.desired:
-        cause, surplus = uuid_of(held.assignment), sorted(held.placed)[held.desired :]
+        surplus = sorted(held.placed)[held.desired :]
         yield from released(state, binding, surplus, SCALED_DOWN, cause)
 
 

@@ -8,7 +8,6 @@ is left out (every candidate, every rule).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -22,6 +21,7 @@ from wharfinger.engine.fleet.question import Question
 from wharfinger.events.decisions import Explanation, FailoverSets
 from wharfinger.stages.fleet.columns import Array
 from wharfinger.stages.fleet.state import FleetState
+from wharfinger.stages.fleet.state.clusters import POSITION
 
 MAX_SHOWN = 2**31 - 1
 """Larger numbers are replaced by this one in explanations, so that an absurdly large request does
@@ -165,8 +165,6 @@ def _best_of_many(
 
 
 NONE = np.zeros(0, np.int64)
-
-POSITION = attrgetter("position")
 
 HELD_RANK = 2**40
 """Is added to the rank of a cluster that holds replicas; larger than every estimate."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from uuid import UUID
 
 import msgspec
@@ -493,6 +494,10 @@ class ClusterState:
         del self.closed[class_key]
         self.doubt[class_key] = count
         return True
+
+
+POSITION = attrgetter("position")
+"""Of a `ClusterState`, read in C."""
 
 
 def _count(capacity: CapacityEstimated, class_key: str) -> int:

@@ -33,7 +33,7 @@ from wharfinger.stages.fleet.columns import (
 )
 from wharfinger.stages.fleet.quota_capacity import claim_of
 from wharfinger.stages.fleet.state.bindings import BindingState
-from wharfinger.stages.fleet.state.clusters import UNLIMITED, ClusterState, Pending
+from wharfinger.stages.fleet.state.clusters import POSITION, UNLIMITED, ClusterState, Pending
 from wharfinger.stages.fleet.state.indexes import ClusterIndex
 
 LOG_LENGTH = 8192
@@ -51,7 +51,7 @@ EAGER_COLUMNS = 16
 """With up to so many columns, a new count of a cluster is written into all of them at once. With
 more, each column reads it when it is used next, since most of them may not be used again soon."""
 
-PENDING, POSITION = attrgetter("pending"), attrgetter("position")
+PENDING = attrgetter("pending")
 
 COUNTED = ("class", "totals", "grades", "summary")
 """The sources of estimates that a quota may lower."""
