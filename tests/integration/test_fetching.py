@@ -16,7 +16,8 @@ from tests.paced_readers import empty, fetched, paused, reading
 from tests.patience import eventually
 
 from wharfinger.runtime.backends import DURABLE, MEMORY, Backend
-from wharfinger.runtime.fetch_pacing import VAIN_MAX, Pace
+from wharfinger.runtime import fetch_pacing
+from wharfinger.runtime.fetch_pacing import VAIN_MAX, Pace, PacedFetches
 from wharfinger.runtime.producer import SentBatch, idempotent_producer
 from wharfinger.runtime.send_signals import SendSignals, WakeUp
 from wharfinger.runtime.topics import TopicSpec, ensure_topics
@@ -305,6 +306,34 @@ async def test_a_reader_in_its_pause_can_be_sought(memory: Backend, topic: str, 
                 await consumer.seek_to_beginning(partition)
         taken = await consumer.getmany(partition, timeout_ms=int(PATIENCE_S * 1000))
     assert [one.offset for one in taken[partition]] == [0, 1]
+
+
+async def test_a_reader_goes_on_where_it_is_sought_just_before_a_fetch_ends(
+    memory: Backend, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's loop then runs between the end of the fetch and the callback that notes it."""
+    monkeypatch.setattr(fetch_pacing, "HOUSEKEEPING_S", NEVER_S)
+    signals, name = SendSignals(), "sought-at-the-end"
+    partition = TopicPartition(topic, 2)
+    async with reading(memory, topic, Pace(0.01, NEVER_S), signals, name) as consumer:
+        await send(memory, topic, signals)
+        assert await consumer.getmany(timeout_ms=int(PATIENCE_S * 1000))
+        await paused(name)
+        fetched_as_ever, ended = PacedFetches._fetched, 0
+
+        async def fetched(fetches: PacedFetches, *_: object) -> bool:
+            nonlocal ended
+            ended += 1
+            monkeypatch.setattr(PacedFetches, "_fetched", fetched_as_ever)
+            consumer.seek(partition, 0)
+            await asyncio.sleep(0)  # the client's loop is woken, and runs after the end of this
+            return False
+
+        monkeypatch.setattr(PacedFetches, "_fetched", fetched)
+        signals.sent(SentBatch(topic, 2, 1, 2))
+        taken = await consumer.getmany(partition, timeout_ms=int(PATIENCE_S * 1000))
+    assert ended == 1
+    assert [one.offset for one in taken[partition]] == [0]
 
 
 async def test_a_reader_in_its_pause_can_be_stopped(memory: Backend, topic: str) -> None:

@@ -34,7 +34,7 @@ glance.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +56,7 @@ records."""
 
 HOUSEKEEPING_S = 5.0
 """How often the client's fetch loop wakes where nothing happens. It is woken by every event that it
-has to act on, but for the first fetch of an assignment."""
+has to act on."""
 
 VAIN_MAX = 10
 """So often in a row a partition is asked for what is known to be there, and is not given: it may be
@@ -64,12 +64,6 @@ gone. A broker under load gives it the second or third time, so each time it has
 
 WITHHELD_MAX = 50
 """Up to so many times the shortest wait a partition is given then."""
-
-BEGINNING_S = 0.05
-"""How often it wakes until that fetch. Sometimes nothing wakes it when the positions are set: one
-in five new planes read the bindings of its first command at once, and its clusters five seconds
-later."""
-
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -97,8 +91,8 @@ class PacedFetches:
     """Counts the fetches of one started consumer and, for a broker that does not wake its readers,
     paces them.
 
-    It wraps a private method of the client's fetcher; a test of this module notices when that
-    moves.
+    It wraps private methods of the client's fetcher; a test of this module notices when they
+    move.
     """
 
     def __init__(
@@ -113,11 +107,14 @@ class PacedFetches:
         note_seeks()
         self._fetcher = consumer._fetcher
         self._fetch = self._fetcher._proc_fetch_request
-        self._fetcher._proc_fetch_request = self._paced
+        self._fetcher._proc_fetch_request = self._leaving_node_free(self._paced)
+        self._fetcher._update_fetch_positions = self._leaving_node_free(
+            self._fetcher._update_fetch_positions
+        )
         if pace.idle_s:
             for name in ("seek_to", "request_offset_reset"):
                 setattr(self._fetcher, name, self._waking(getattr(self._fetcher, name)))
-        self._fetcher._fetcher_timeout = BEGINNING_S
+        self._fetcher._fetcher_timeout = HOUSEKEEPING_S
         self._pace = pace
         if pace.idle_s:
             self._fetcher._fetch_max_wait_ms = GLANCE_MS
@@ -156,6 +153,24 @@ class PacedFetches:
 
         return moved
 
+    def _leaving_node_free(
+        self, ask: Callable[..., Coroutine[Any, Any, Any]]
+    ) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """`ask`, a question to a node, after which the client may ask this node again.
+
+        The client notes that by a callback of the question's task. Where something else, for
+        example a new position, has woken its loop just before the task ends, the loop runs before
+        that callback. It then finds the node busy, has no task to wait for, and sleeps for
+        `HOUSEKEEPING_S`: one in ten new planes decided its first bindings three seconds late."""
+
+        async def asked(assignment: Any, node: int, *arguments: Any) -> Any:
+            try:
+                return await ask(assignment, node, *arguments)
+            finally:
+                self._fetcher._in_flight.discard(node)
+
+        return asked
+
     def _expect(self) -> None:
         """A long pause ends soon; a short one goes on."""
         self._silent_since = now = self._loop.time()
@@ -178,7 +193,7 @@ class PacedFetches:
             return await self._fetched(assignment, node, request)
         finally:
             if not assignment.active:
-                self._fetcher._fetcher_timeout = BEGINNING_S
+                self._fetcher._fetcher_timeout = HOUSEKEEPING_S
 
     async def _fetched(self, assignment: Any, node: int, request: Any) -> bool:
         if not self._pace.idle_s:
