@@ -15,8 +15,8 @@ from aiokafka.protocol.fetch import FetchRequest
 from tests.paced_readers import empty, fetched, paused, reading
 from tests.patience import eventually
 
-from wharfinger.runtime.backends import DURABLE, MEMORY, Backend
 from wharfinger.runtime import fetch_pacing
+from wharfinger.runtime.backends import DURABLE, MEMORY, Backend
 from wharfinger.runtime.fetch_pacing import VAIN_MAX, Pace, PacedFetches
 from wharfinger.runtime.producer import SentBatch, idempotent_producer
 from wharfinger.runtime.send_signals import SendSignals, WakeUp

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
@@ -61,6 +62,8 @@ class Teller:
     def __init__(self, name: str) -> None:
         self.name = name
         self.failures = Failures()
+        self.loads_s = 0.0
+        """The processor time of its next publication, which loads what later ones find loaded."""
 
     def initial(self) -> Tally:
         return Tally()
@@ -73,6 +76,9 @@ class Teller:
         if state.told == len(state.seen):
             return []
         state.told = len(state.seen)
+        until_s, self.loads_s = time.thread_time() + self.loads_s, 0.0
+        while time.thread_time() < until_s:
+            pass
         data = CapacityEstimated(self.name, state.told, {}, {})
         return [Publication(data, self.name, self.name, self.name)]
 
@@ -81,15 +87,14 @@ class Teller:
 
 
 def a_teller(
-    context: ServiceContext, name: str, loaded: Iterable[Loaded] = ()
+    context: ServiceContext, teller: Teller | str, loaded: Iterable[Loaded] = ()
 ) -> ObserverService[Tally]:
     async def load(groups: frozenset[int]) -> Iterable[Loaded]:
         await asyncio.sleep(0.2)  # as the ledger may take its time
         return loaded
 
-    observing = Observing(
-        "tests-teller", Teller(name), (CLUSTER_STATE, ASSIGNMENTS), (BINDINGS,), load
-    )
+    observer = Teller(teller) if isinstance(teller, str) else teller
+    observing = Observing("tests-teller", observer, (CLUSTER_STATE, ASSIGNMENTS), (BINDINGS,), load)
     return ObserverService(observing, context)
 
 
@@ -159,6 +164,20 @@ async def test_what_was_accepted_together_is_told_together(
             await asyncio.sleep(0.2)  # several times what is coalesced
         await service.loop.offer([Message(BINDINGS.name, 0, 0, withdrawn(2), together=mark)])
         await until(lambda: told_are(0, 3))
+
+
+async def test_the_next_is_told_soon_after_a_publication_that_had_to_load(
+    context: ServiceContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Publications wait for a multiple of what the last one cost; the first one costs much."""
+    monkeypatch.setattr(observer_loop, "REST_TIMES", 100 * PATIENCE_S)
+    teller = Teller("oslo")
+    teller.loads_s = 0.1
+    service = a_teller(context, teller)
+    async with running(service):
+        await until(lambda: _tells(context, "oslo", 0))
+        await facts(context, 0, 2)
+        await until(lambda: _tells(context, "oslo", 2))
 
 
 async def test_nothing_is_told_before_everything_is_read(context: ServiceContext) -> None:

@@ -65,6 +65,7 @@ gone. A broker under load gives it the second or third time, so each time it has
 WITHHELD_MAX = 50
 """Up to so many times the shortest wait a partition is given then."""
 
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """Pauses between an empty answer and the next fetch, in seconds. `quick_s`: while records of

@@ -52,8 +52,7 @@ Loaded = tuple[Event[Value], Micros]
 
 log = structlog.get_logger()
 
-import os
-REST_TIMES = float(os.environ.get("RT","9"))
+REST_TIMES = 9
 """After a publication the next one waits for so many times its processor time, so that publishing
 takes a tenth of a core at most."""
 
@@ -196,7 +195,9 @@ class ObserverLoop(Generic[S]):
                 if not self._caught_up:
                     self.progress.moved(more=bool(self._waiting))
                     continue
-                while (rest := self._published_at + self._rest_s - loop.time()) > 0:
+                while (
+                    rest := self._published_at + self._rest_s - loop.time()
+                ) > 0 and not self._stopping:
                     await asyncio.sleep(min(rest, FOLD_EVERY_S))
                     await self._fold()
                 await self._fold_rest(loop)
