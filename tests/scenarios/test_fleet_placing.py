@@ -6,7 +6,7 @@ Every story ends with its history gone through again: recovered, dumped, loaded 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import pytest
@@ -61,7 +61,7 @@ def three_clusters(plane: FleetPlane) -> None:
     plane.given(room("bergen", 4), room("narvik", 2), room("oslo", 6))
 
 
-def placed(plane: FleetPlane, binding: str) -> dict[str, int]:
+def placed(plane: FleetPlane, binding: str) -> Mapping[str, int]:
     return plane.state.bindings[binding].targets
 
 

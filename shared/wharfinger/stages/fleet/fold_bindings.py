@@ -22,7 +22,7 @@ from wharfinger.kernel.folds import DecisionFolds
 from wharfinger.kernel.incarnations import id_of
 from wharfinger.stages.fleet import backoff
 from wharfinger.stages.fleet.state import BindingState, FleetState
-from wharfinger.stages.fleet.state.bindings import differs, metadata_changed
+from wharfinger.stages.fleet.state.bindings import NOTHING, differs, metadata_changed
 from wharfinger.stages.fleet.state.clusters import SECOND, ClusterState
 from wharfinger.stages.fleet.state.quotas import per_unit
 
@@ -55,7 +55,7 @@ def _take_over(state: FleetState, record: BindingState) -> None:
     """Adopt the targets that a binding already has when it is first requested, so that its replicas
     stay where possible."""
     held = {target.cluster: max(0, target.replicas) for target in record.spec.clusters}
-    record.targets, record.before = held, dict(held)
+    record.targets = record.before = held or NOTHING
     state.binding_index.takes_over(record)
 
 
@@ -167,10 +167,11 @@ def _shrink(state: FleetState, record: BindingState, cluster: str, count: int, c
     if count <= 0 or held <= 0:
         return
     if count < held:
-        record.targets[cluster] = held - count
+        record.targets = {**record.targets, cluster: held - count}
     else:
         state.binding_index.leave(record, cluster)
-        del record.targets[cluster]
+        targets = {c: n for c, n in record.targets.items() if c != cluster}
+        record.targets = targets or NOTHING
         regroup_peers(state, record.spec, cause)
     if not record.asked:
         record.cause = cause
@@ -207,7 +208,7 @@ def apply_schedule(state: FleetState, data: ScheduleAnswer, decision: Decision, 
     else:
         _apply_refused(state, record, data, targets, seq)
     record.failback_since = record.rebalance_since = 0
-    record.targets, record.before = targets, dict(targets)
+    record.targets = record.before = targets or NOTHING
     record.applied, record.applied_class = record.spec.placement, record.class_key
     record.applied_replicas, record.applied_token = record.spec.replicas, record.spec.reschedule
     record.affinity = data.affinity
@@ -258,9 +259,9 @@ def _apply_decided(
 
     `targets`: cluster -> replicas, all targets of the binding. `seq`: the seq of the decision.
     """
-    record.assigned_by = dict.fromkeys(targets, seq)
+    record.assigned_by = dict.fromkeys(targets, seq) if targets else NOTHING
     if record.suspect or data.suspect:
-        record.leaving = {one.cluster: one for one in data.leaving}
+        record.leaving = {one.cluster: one for one in data.leaving} or NOTHING
         _suspect(state, record, data.suspect, targets)
     record.refused = ""
     if data.move:
@@ -292,17 +293,15 @@ def _apply_refused(
 
     `targets`: cluster -> replicas after the decision. `seq`: the seq of the decision.
     """
-    if record.before:
-        for cluster, n in targets.items():
-            if record.before.get(cluster) != n:
-                record.assigned_by[cluster] = seq
-    else:
-        record.assigned_by |= dict.fromkeys(targets, seq)
-    for cluster in list(record.assigned_by) if len(record.assigned_by) > len(targets) else ():
-        if cluster not in targets:
-            del record.assigned_by[cluster]
+    before = record.before
+    changed = {cluster: seq for cluster, n in targets.items() if before.get(cluster) != n}
+    assigned_by = {**record.assigned_by, **(changed if before else dict.fromkeys(targets, seq))}
+    if len(assigned_by) > len(targets):
+        assigned_by = {c: by for c, by in assigned_by.items() if c in targets}
+    record.assigned_by = assigned_by or NOTHING
     if record.suspect:
-        record.leaving = {c: one for c, one in record.leaving.items() if c in targets}
+        leaving = {c: one for c, one in record.leaving.items() if c in targets}
+        record.leaving = leaving or NOTHING
         still = tuple(
             c for c in record.suspect if c in targets and (c in state.silent or c in record.leaving)
         )
@@ -328,16 +327,16 @@ def _suspect(
     cleared. `suspect`: names of the suspect clusters. `targets`: cluster -> replicas after the
     decision.
     """
-    extra = record.extra
+    extra = dict(record.extra)
     if any(c not in record.suspect for c in suspect):
         for cluster, n in targets.items():
             # a set counts no replicas
             before = record.before.get(cluster, -1 if record.spec.components else 0)
             if n > before and cluster not in suspect:
                 extra[cluster] = extra.get(cluster, 0) + n - max(0, before)
-    record.extra = (
-        {c: min(n, targets[c]) for c, n in sorted(extra.items()) if c in targets} if suspect else {}
-    )
+    if suspect:
+        extra = {c: min(n, targets[c]) for c, n in sorted(extra.items()) if c in targets}
+    record.extra = extra if suspect and extra else NOTHING
     state.binding_index.suspect(record, suspect)
     record.suspect = suspect
 
@@ -361,9 +360,9 @@ def apply_eviction(
     state.changed(proposal.binding)
     match proposal.cause:
         case "taint":
-            record.evicted[name] = None
-            for other in [c for c in record.evicted if not state.has_no_execute_taint(c)]:
-                del record.evicted[other]
+            evicted = (*record.evicted, name)
+            tainted = dict.fromkeys([c for c in evicted if state.has_no_execute_taint(c)])
+            record.evicted = tainted or NOTHING
         case "unhealthy":
             _exclude_cluster(state, record, name)
         case "unschedulable":
@@ -380,5 +379,6 @@ def _exclude_cluster(state: FleetState, record: BindingState, name: str) -> None
     application = record.spec.placement.application
     if application is not None:
         away_s = application.toleration_s + application.grace_s
-        record.excluded_until[name] = state.clock + away_s * SECOND
+        until = state.clock + away_s * SECOND
+        record.excluded_until = {**record.excluded_until, name: until}
         state.waiting.await_grace(record)

@@ -25,6 +25,7 @@ from wharfinger.kernel.folds import DecisionFolds
 from wharfinger.stages.fleet.fold_bindings import regroup_peers
 from wharfinger.stages.fleet.quota_capacity import Claim
 from wharfinger.stages.fleet.state import BindingState, FleetState
+from wharfinger.stages.fleet.state.bindings import NOTHING
 from wharfinger.stages.fleet.state.clusters import ClusterState, Pending
 
 FOLDS = DecisionFolds[FleetState]()
@@ -122,7 +123,7 @@ def remove_cluster(state: FleetState, name: str, cause: UUID) -> None:
     _claims_changed(state, state.cluster_index.forget(name))
     for binding in state.binding_index.leave_all(name):
         record = state.bindings[binding]
-        del record.targets[name]
+        record.targets = {c: n for c, n in record.targets.items() if c != name} or NOTHING
         regroup_peers(state, record.spec, cause)
         if not record.asked:
             record.cause = cause

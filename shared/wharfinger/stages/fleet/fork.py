@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import replace
 
 from wharfinger.engine.fleet.estimate import Room
-from wharfinger.stages.fleet.state import BindingState, FleetState
+from wharfinger.stages.fleet.state import FleetState
 from wharfinger.stages.fleet.state.clusters import ClusterState
 
 
@@ -25,7 +25,7 @@ def fork(state: FleetState) -> FleetState:
     other = FleetState(
         stream=state.stream,
         clusters={name: _cluster(c) for name, c in state.clusters.items()},
-        bindings={name: _binding(b) for name, b in state.bindings.items()},
+        bindings={name: copy(b) for name, b in state.bindings.items()},
         proposals=state.proposals.fork(),
         joint=state.joint.fork(),
         outcomes=state.outcomes.copy(),
@@ -40,6 +40,7 @@ def fork(state: FleetState) -> FleetState:
         tainting=state.tainting.copy(),
         versions=state.versions.copy(),
         parsed=state.parsed.copy(),
+        requirements=state.requirements.copy(),
         kinds=state.kinds.copy(),
         clock=state.clock,
         touched=None if state.touched is None else state.touched.copy(),
@@ -74,12 +75,3 @@ def _cluster(cluster: ClusterState) -> ClusterState:
 
 def _room(room: Room) -> Room:
     return Room(room.left.copy(), room.devices, room.whole_only, room.taken_milli.copy())
-
-
-def _binding(record: BindingState) -> BindingState:
-    other = copy(record)
-    other.targets, other.before = record.targets.copy(), record.before.copy()
-    other.assigned_by = record.assigned_by.copy()
-    other.extra, other.evicted = record.extra.copy(), record.evicted.copy()
-    other.leaving, other.excluded_until = record.leaving.copy(), record.excluded_until.copy()
-    return other

@@ -54,6 +54,7 @@ from wharfinger.stages.fleet.moves import RebalanceState
 from wharfinger.stages.fleet.quota_capacity import Claim
 from wharfinger.stages.fleet.state import BindingState, FleetState, selections
 from wharfinger.stages.fleet.state import quotas as quota
+from wharfinger.stages.fleet.state.bindings import NOTHING, sharing
 from wharfinger.stages.fleet.state.clusters import ClusterState, Pending
 from wharfinger.stages.fleet.state.joint_plans import JointPlans, ShardAnswers
 
@@ -101,19 +102,19 @@ class SavedBinding(Value, frozen=True):
     cause: UUID | None
     asked: bool
     withdrawn: bool
-    targets: dict[ClusterName, int]
-    before: dict[ClusterName, int] | None
-    assigned_by: dict[ClusterName, int]
+    targets: Mapping[ClusterName, int]
+    before: Mapping[ClusterName, int] | None
+    assigned_by: Mapping[ClusterName, int]
     applied: Placement | None
     applied_replicas: int
     applied_class: ClassKey
     applied_token: Token
     affinity: AffinityName
     suspect: tuple[ClusterName, ...]
-    extra: dict[ClusterName, int]
+    extra: Mapping[ClusterName, int]
     evicted: tuple[ClusterName, ...]
     refused: Word
-    applied_requests: dict[ResourceName, int] | None = None
+    applied_requests: Mapping[ResourceName, int] | None = None
     attempts: int = 0
     pause_until: Micros = 0
     deferred: bool = False
@@ -122,7 +123,7 @@ class SavedBinding(Value, frozen=True):
     moved_at: Micros = 0
     told: tuple[WorkloadName, ...] = ()
     leaving: tuple[Leaving, ...] = ()
-    barred: dict[ClusterName, Micros] = {}
+    barred: Mapping[ClusterName, Micros] = {}
     version: FactVersion = NO_VERSION
     asked_at: Micros = 0
 
@@ -251,9 +252,14 @@ def delta(state: FleetState, touched: Collection[str]) -> Delta:
 
 
 def _bucket(state: FleetState, names: Iterable[str]) -> bytes:
-    return canonical(
-        [_save_binding(state, state.bindings[name]) for name in names if name in state.bindings]
-    )
+    """Encoded one by one: encoding all of a large bucket at once would hold the interpreter, and
+    with it decisions, for tens of milliseconds."""
+    found = [
+        canonical(_save_binding(state, state.bindings[name]))
+        for name in names
+        if name in state.bindings
+    ]
+    return b"[" + b",".join(found) + b"]"
 
 
 def _versions(state: FleetState) -> dict[str, bytes]:
@@ -408,15 +414,10 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
         held.pending = _load_pending(saved.pending)
         held.promised = {other: _load_pending(these) for other, these in saved.promised.items()}
         held.closed, held.doubt = dict(saved.closed), dict(saved.doubt)
-    buckets = [
-        _bindings.decode(body) for name, body in sections.items() if name.startswith(_BINDINGS)
-    ]
     if "versions" in sections:
         state.versions = Versions.loaded(_saved_versions.decode(sections["versions"]))
-    for binding in sorted((b for bucket in buckets for b in bucket), key=lambda b: b.spec.name):
-        state.bindings[binding.spec.name] = _load_binding(binding)
-        if binding.version != NO_VERSION:
-            state.versions.newest[_key_of(binding.spec.name)] = binding.version
+    records = _load_bindings(state, sections)
+    state.bindings.update({record.spec.name: record for record in records})
     for proposal in _proposals.decode(sections["proposals"]):
         if proposal.plan is not None:
             state.proposals.plans[proposal.id] = proposal.plan
@@ -429,6 +430,20 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
     state.rebuild()
     state.moves.stale = moves.stale  # making the indexes is nothing new
     return state
+
+
+def _load_bindings(state: FleetState, sections: Mapping[str, bytes]) -> list[BindingState]:
+    """Return the records of all buckets in order of name, and note the versions of their facts. One
+    bucket after the other, so that what equal records do not share yet is never there of all."""
+    records: list[BindingState] = []
+    for section, body in sections.items():
+        if section.startswith(_BINDINGS):
+            for saved in _bindings.decode(body):
+                records.append(_load_binding(state, saved))
+                if saved.version != NO_VERSION:
+                    state.versions.newest[_key_of(saved.spec.name)] = saved.version
+    records.sort(key=lambda record: record.spec.name)
+    return records
 
 
 def _load_pending(saved: Iterable[SavedPending]) -> deque[Pending]:
@@ -500,7 +515,7 @@ def _save_binding(state: FleetState, b: BindingState) -> SavedBinding:
         b.extra,
         tuple(sorted(b.evicted)),
         b.refused,
-        None if b.applied_requests == quota.per_unit(b.spec) else dict(b.applied_requests),
+        None if b.applied_requests == quota.per_unit(b.spec) else b.applied_requests,
         b.attempts,
         b.pause_until,
         b.deferred,
@@ -519,26 +534,29 @@ def _key_of(binding: str) -> FactKey:
     return FactKey("binding", binding=binding)
 
 
-def _load_binding(b: SavedBinding) -> BindingState:
+def _load_binding(state: FleetState, b: SavedBinding) -> BindingState:
+    """Equal parts of records are shared, as in a state that has folded them (`bindings`)."""
+    parts = state.parsed.of(b.spec.placement).placement, state.requirements.of(b.spec.requirements)
+    spec = sharing(b.spec, parts[0], parts[1][0])
     return BindingState(
-        b.spec,
+        spec,
         b.arrival,
         b.cause,
         b.asked,
         b.withdrawn,
-        dict(b.targets),
-        dict(b.targets if b.before is None else b.before),
-        dict(b.assigned_by),
-        b.applied,
+        b.targets or NOTHING,
+        (b.targets if b.before is None else b.before) or NOTHING,
+        b.assigned_by or NOTHING,
+        None if b.applied is None else state.parsed.of(b.applied).placement,
         b.applied_replicas,
         b.applied_class,
         b.applied_token,
         b.affinity,
         b.suspect,
-        dict(b.extra),
-        dict.fromkeys(b.evicted),
+        b.extra or NOTHING,
+        dict.fromkeys(b.evicted) if b.evicted else NOTHING,
         b.refused,
-        quota.per_unit(b.spec) if b.applied_requests is None else dict(b.applied_requests),
+        quota.per_unit(spec) if b.applied_requests is None else b.applied_requests,
         b.attempts,
         b.pause_until,
         b.deferred,
@@ -546,8 +564,8 @@ def _load_binding(b: SavedBinding) -> BindingState:
         b.rebalance_since,
         b.moved_at,
         b.told,
-        {one.cluster: one for one in b.leaving},
-        dict(b.barred),
+        {one.cluster: one for one in b.leaving} if b.leaving else NOTHING,
+        b.barred or NOTHING,
         b.asked_at,
     )
 

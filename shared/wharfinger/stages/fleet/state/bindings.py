@@ -1,12 +1,18 @@
 """The record of one binding: its request, its last decision, and open work.
 
 All fields above `derived` are recorded: `saved.py` dumps them.
+
+A stream may have a million of them, so equal parts are shared. Placements and requirements are the
+same objects in all bindings where they are equal (`ParsedPlacements`, `SharedRequirements`). The
+mappings of a record are never changed, only replaced: so a record shares them between its fields
+and with copies of itself, and all empty ones are one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -14,6 +20,7 @@ import msgspec
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.placement import Placement
 from wharfinger.domain.value import canonical
+from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.placement_errors import problem_of
 from wharfinger.engine.fleet.trigger import ours, placement_changed
 from wharfinger.events.decisions import Leaving
@@ -54,15 +61,16 @@ class ParsedPlacement:
 @dataclass(slots=True)
 class ParsedPlacements:
     """Caches parsed placements by their canonical bytes. Bindings of one policy have equal
-    placements, so these are parsed and compared only once."""
+    placements, so these are parsed and compared only once, and share one object."""
 
     by_key: dict[bytes, ParsedPlacement] = field(default_factory=dict)
     latest: ParsedPlacement | None = None
 
     def of(self, placement: Placement) -> ParsedPlacement:
-        if self.latest is None or self.latest.placement != placement:
-            self.latest = self._parsed(placement)
-        return self.latest
+        latest = self.latest
+        if latest is None or not (latest.placement is placement or latest.placement == placement):
+            latest = self.latest = self._parsed(placement)
+        return latest
 
     def _parsed(self, placement: Placement) -> ParsedPlacement:
         key = canonical(placement)
@@ -77,6 +85,47 @@ class ParsedPlacements:
         return ParsedPlacements(self.by_key.copy(), self.latest)
 
 
+@dataclass(slots=True)
+class SharedRequirements:
+    """Caches requirements by their canonical bytes, each with the name of its class."""
+
+    by_bytes: dict[bytes, tuple[Requirements, str]] = field(default_factory=dict)
+    latest: tuple[Requirements, str] | None = None
+
+    def of(self, requirements: Requirements) -> tuple[Requirements, str]:
+        """Return equal requirements, the same object for all that are equal, and their class."""
+        if self.latest is None or self.latest[0] is not requirements:
+            self.latest = self._shared(requirements)
+        return self.latest
+
+    def _shared(self, requirements: Requirements) -> tuple[Requirements, str]:
+        key = canonical(requirements)
+        found = self.by_bytes.get(key)
+        if found is None:
+            if len(self.by_bytes) >= PLACEMENTS_CACHED:
+                self.by_bytes.clear()
+            found = self.by_bytes[key] = requirements, requirements.class_key
+        return found
+
+    def copy(self) -> SharedRequirements:
+        return SharedRequirements(self.by_bytes.copy(), self.latest)
+
+
+def sharing(spec: Binding, placement: Placement, requirements: Requirements) -> Binding:
+    """Return the request with these parts, which are equal to its own and shared with others."""
+    if spec.placement is placement and spec.requirements is requirements:
+        return spec
+    return msgspec.structs.replace(spec, placement=placement, requirements=requirements)
+
+
+NOTHING: Mapping[str, Any] = {}
+"""The one empty mapping of all records."""
+
+
+def _nothing() -> Mapping[str, Any]:
+    return NOTHING
+
+
 class BindingState(msgspec.Struct):
     """Holds a binding's request, the last decision about it, and what was observed since."""
 
@@ -89,12 +138,12 @@ class BindingState(msgspec.Struct):
     asked: bool = True
     """The request has not been answered."""
     withdrawn: bool = False
-    targets: dict[str, int] = {}
+    targets: Mapping[str, int] = msgspec.field(default_factory=_nothing)
     """Cluster -> replicas that the binding holds there."""
-    before: dict[str, int] = {}
+    before: Mapping[str, int] = msgspec.field(default_factory=_nothing)
     """`targets` as last decided. They differ while a refusal by a cluster or the loss of a cluster
     is not answered."""
-    assigned_by: dict[str, int] = {}
+    assigned_by: Mapping[str, int] = msgspec.field(default_factory=_nothing)
     """Cluster -> seq of the decision that last announced the number of replicas to it."""
     applied: Placement | None = None
     """The placement of the last decision; None: there was no decision."""
@@ -107,13 +156,13 @@ class BindingState(msgspec.Struct):
     suspect: tuple[str, ...] = ()
     """Targets whose replicas are also counted elsewhere, because the cluster is silent or the
     binding is leaving it."""
-    extra: dict[str, int] = {}
+    extra: Mapping[str, int] = msgspec.field(default_factory=_nothing)
     """Cluster -> replicas placed there in addition because of a suspect cluster."""
-    evicted: dict[str, None] = {}
+    evicted: Mapping[str, None] = msgspec.field(default_factory=_nothing)
     """Clusters whose NoExecute taint the binding did not tolerate."""
     refused: str = ""
     """Reason of the last refusal, while the binding waits."""
-    applied_requests: Mapping[str, int] = {}
+    applied_requests: Mapping[str, int] = msgspec.field(default_factory=_nothing)
     """Resource -> amount that each replica requests by the last decision, see `quotas.per_unit`."""
     attempts: int = 0
     """Number of refusals that count for the back-off, see `backoff`."""
@@ -130,9 +179,9 @@ class BindingState(msgspec.Struct):
     """When the binding was last moved by failback or rebalance."""
     announced_components: tuple[str, ...] = ()
     """Names of the components in the last decision."""
-    leaving: dict[str, Leaving] = {}
+    leaving: Mapping[str, Leaving] = msgspec.field(default_factory=_nothing)
     """Suspect cluster that the binding is leaving -> how it leaves."""
-    excluded_until: dict[str, Micros] = {}
+    excluded_until: Mapping[str, Micros] = msgspec.field(default_factory=_nothing)
     """Cluster where the binding was unhealthy -> the time until which it does not return."""
     asked_at: Micros = 0
     """When it was requested, while the request has not been answered."""
@@ -202,7 +251,7 @@ class BindingState(msgspec.Struct):
 
     @property
     def shrunk(self) -> bool:
-        return self.targets != self.before
+        return self.targets is not self.before and self.targets != self.before
 
     @property
     def fully_assigned(self) -> bool:

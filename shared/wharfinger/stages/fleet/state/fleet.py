@@ -25,7 +25,12 @@ from wharfinger.kernel.incarnations import Incarnations
 from wharfinger.stages.fleet.columns import EstimateColumn
 from wharfinger.stages.fleet.moves import RebalanceState
 from wharfinger.stages.fleet.quota_capacity import claim_of
-from wharfinger.stages.fleet.state.bindings import BindingState, ParsedPlacements
+from wharfinger.stages.fleet.state.bindings import (
+    BindingState,
+    ParsedPlacements,
+    SharedRequirements,
+    sharing,
+)
 from wharfinger.stages.fleet.state.clusters import ClusterState
 from wharfinger.stages.fleet.state.estimates import CACHED, Estimates
 from wharfinger.stages.fleet.state.indexes import BindingIndex, ClusterIndex
@@ -73,6 +78,7 @@ class FleetState:
     estimates: Estimates = field(init=False)
     waiting: WaitingBindings = field(init=False)
     parsed: ParsedPlacements = field(default_factory=ParsedPlacements)
+    requirements: SharedRequirements = field(default_factory=SharedRequirements)
     kinds: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     """Interned lists of API kinds: clusters that enable the same kinds share one tuple."""
     clock: Micros = 0
@@ -129,15 +135,16 @@ class FleetState:
         self.waiting.add(record, self.cluster_index.deleting, self.clock)
 
     def read(self, record: BindingState) -> None:
-        """Compute the derived fields of a record from its request."""
+        """Compute the derived fields of a record from its request, and let the request share what
+        is equal in others."""
         spec = record.spec
-        record.class_key = (
-            set_key(spec.components) if spec.components else spec.requirements.class_key
-        )
+        requirements, class_key = self.requirements.of(spec.requirements)
+        record.class_key = set_key(spec.components) if spec.components else class_key
         record.claim = (
             claim_of(spec) if spec.resource.namespace in self.cluster_index.quoted else None
         )
-        record.parsed = self.parsed.of(spec.placement)
+        record.parsed = parsed = self.parsed.of(spec.placement)
+        record.spec = sharing(spec, parsed.placement, requirements)
 
     def sharing_kinds(self, told: Cluster) -> Cluster:
         """Return the facts with a shared tuple of API kinds (interning). Clusters that enable the

@@ -17,7 +17,7 @@ from wharfinger.stages.due_times import Agenda
 from wharfinger.stages.fleet.columns import EstimateColumn, Values, same
 from wharfinger.stages.fleet.moves import RebalanceState, movable
 from wharfinger.stages.fleet.state import quotas as quota
-from wharfinger.stages.fleet.state.bindings import BindingState
+from wharfinger.stages.fleet.state.bindings import NOTHING, BindingState
 from wharfinger.stages.fleet.state.estimates import Estimates
 from wharfinger.stages.fleet.state.indexes import BindingIndex
 from wharfinger.stages.fleet.state.quotas import Quotas
@@ -250,10 +250,9 @@ class WaitingBindings:
         changed: list[str] = []
         for (name,) in self.graces.pop(clock):
             record = self.bindings[name]
-            over = [cluster for cluster, until in record.excluded_until.items() if until <= clock]
-            for cluster in over:
-                del record.excluded_until[cluster]
-            if over:
+            left = {c: until for c, until in record.excluded_until.items() if until > clock}
+            if len(left) < len(record.excluded_until):
+                record.excluded_until = left or NOTHING
                 changed.append(name)
             self.await_grace(record)
         return changed
