@@ -53,8 +53,8 @@ Loaded = tuple[Event[Value], Micros]
 log = structlog.get_logger()
 
 REST_TIMES = 9
-"""After a publication the next one waits for so many times its processor time, so that publishing
-takes a tenth of a core at most."""
+"""After a publication the next one waits for so many times as long as it took, so that publishing
+takes a tenth of the time at most, and less where other work needs the processor."""
 
 FOLD_EVERY_S = 1.0
 """While it rests between two publications it folds what has come, so that its readers are not held
@@ -184,7 +184,7 @@ class ObserverLoop(Generic[S]):
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        worked_before_s = 0.0
+        took_before_s = 0.0
         try:
             while not self._stopping:
                 await self._wait(loop)
@@ -207,17 +207,16 @@ class ObserverLoop(Generic[S]):
                 self._published_at = loop.time()
                 if self._turn is not None:
                     self._turn(self.state, self._clock())
-                worked_from_s = time.thread_time()
                 publications = self.observer.publish(self.state, self._clock())
-                worked_s = time.thread_time() - worked_from_s
                 self._report(self.observer.failures.take())
                 if publications:
                     await self._send(publications)
                 self.progress.moved(more=bool(self._waiting))
+                took_s = loop.time() - self._published_at
                 # One that took much longer than the one before, for example the first, which loads
                 # and compiles, is no reason to keep the next one back.
-                self._rest_s = max(self._coalesce_s, REST_TIMES * min(worked_s, worked_before_s))
-                worked_before_s = worked_s
+                self._rest_s = max(self._coalesce_s, REST_TIMES * min(took_s, took_before_s))
+                took_before_s = took_s
         except Exception as error:
             # A bug must not repeat without a report: log it and let the supervisor restart us.
             self.fatal = f"{type(error).__name__}: {error}"
