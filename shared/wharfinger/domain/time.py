@@ -12,6 +12,7 @@ every moment that it noted under the wrong clock is not. So `moved` changes what
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -37,7 +38,7 @@ def moved(value: Any, kind: Any, since: Micros, by: int) -> Any:
     if origin in (Union, UnionType):
         found = next((part for part in parts if isinstance(value, _class_of(part))), NoneType)
         return moved(value, found, since, by)
-    if origin is dict:
+    if origin in (dict, Mapping):
         return {key: moved(item, parts[1], since, by) for key, item in value.items()}
     if origin is list or parts[1:] == (...,):
         return origin([moved(item, parts[0], since, by) for item in value])

@@ -1,8 +1,9 @@
 """What was read from topics lately, decoded: services that share a process share the work.
 Who reads says how it is decoded.
 
-Only what is read more than once is kept. In a process of one service no topic is, and the cache
-would hold the last thousands of decoded events, some 40 MiB, and never give one out.
+Only what another reader has yet to take is kept. In a process of one service no topic has another
+reader, and the cache would hold the last thousands of decoded events, some 40 MiB, and never give
+one out.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ class Decoded:
     """Events decoded lately in this process, by place: services that share a process share the work
     of decoding.
 
-    Kept are events of topics that at least two services read, at most `size` of them, with
-    `bytes_max` bytes of encoded events; `size` 0 keeps none. Oldest out first; an event that is
-    asked for again after that is decoded again.
+    Kept are events of topics that at least two services read, until as many readers have taken
+    them, at most `size` of them, with `bytes_max` bytes of encoded events; `size` 0 keeps none.
+    Oldest out first; an event that is asked for again after that is decoded again.
     """
 
     def __init__(self, size: int = SIZE, bytes_max: int = BYTES_MAX) -> None:
         self._size = size
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._events: dict[tuple[str, int, int], Event[Value]] = {}
+        self._events: dict[tuple[str, int, int], tuple[Event[Value], int]] = {}
+        """By place: the event, and how many readers have yet to take it."""
         self._readers: Counter[str] = Counter()
 
     def read_by_another(self, topics: Iterable[str]) -> None:
@@ -40,8 +42,9 @@ class Decoded:
         self._readers.update(set(topics))
 
     def known(self, topic: str, partition: int, offset: int, body: bytes) -> Event[Value] | None:
-        """The event at this place, where it was decoded lately from these bytes."""
-        event = self._events.get((topic, partition, offset))
+        """The event at this place, where it was decoded lately from these bytes. To ask is not to
+        take it."""
+        event, _ = self._events.get((topic, partition, offset), (None, 0))
         return event if event is not None and event.body == body else None
 
     def event(
@@ -52,17 +55,25 @@ class Decoded:
         body: bytes,
         decode: Callable[[bytes], Event[Value]],
     ) -> Event[Value]:
-        """Raises what `decode` raises, which is asked for what is not known."""
-        if (known := self.known(topic, partition, offset, body)) is not None:
-            return known
-        event = decode(body)
-        if self._size and self._readers[topic] > 1:
-            self._keep((topic, partition, offset), event)
+        """Takes the event at this place. Raises what `decode` raises, which is asked for what is
+        not known."""
+        place = topic, partition, offset
+        event, left = self._events.get(place, (None, 0))
+        if event is None or event.body != body:
+            event, left = decode(body), self._readers[topic] if self._size else 0
+        self._keep(place, event, left - 1)
         return event
 
-    def _keep(self, place: tuple[str, int, int], event: Event[Value]) -> None:
-        replaced = self._events.pop(place, None)
-        self._bytes += len(event.body) - (len(replaced.body) if replaced else 0)
-        self._events[place] = event
+    def _keep(self, place: tuple[str, int, int], event: Event[Value], left: int) -> None:
+        """`left`: how many readers have yet to take it."""
+        if (replaced := self._events.get(place)) is not None:
+            self._bytes -= len(replaced[0].body)
+            if left <= 0 or replaced[0] is not event:
+                del self._events[place]
+        if left <= 0:
+            return
+        self._bytes += len(event.body)
+        self._events[place] = event, left
         while len(self._events) > self._size or self._bytes > self._bytes_max:
-            self._bytes -= len(self._events.pop(next(iter(self._events))).body)
+            oldest, _ = self._events.pop(next(iter(self._events)))
+            self._bytes -= len(oldest.body)

@@ -10,8 +10,10 @@ from uuid import UUID
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.descheduling import DeschedulingPolicy
 from wharfinger.domain.node_pool import NodePoolPolicy
+from wharfinger.domain.placement import Placement
 from wharfinger.domain.policy import LoadPolicy
 from wharfinger.domain.taints import Taint
+from wharfinger.domain.workload import Requirements
 from wharfinger.engine.descheduling.evictor import Eviction
 from wharfinger.engine.disruption.cluster_snapshot import ClusterSnapshot, ConsolidationResult
 from wharfinger.engine.fleet.taints import Tainting
@@ -25,6 +27,7 @@ from wharfinger.stages.descheduler.health import Upkeep
 from wharfinger.stages.descheduler.proposal_causes import Causes
 from wharfinger.stages.descheduler.watches import ClusterWatch, DuePass, Passes
 from wharfinger.stages.due_times import Agenda
+from wharfinger.stages.interned import Interned, itself
 from wharfinger.stages.pools import PoolFacts, PoolPolicies
 
 Named = tuple[Eviction, tuple[str, ...]]
@@ -147,6 +150,10 @@ class DeschedulerState:
     stale_after_s: int = 300
     clusters: dict[str, ClusterFacts] = field(default_factory=dict)
     bindings: dict[str, Binding] = field(default_factory=dict)
+    placements: Interned[Placement, Placement] = field(default_factory=lambda: Interned(itself))
+    requirements: Interned[Requirements, Requirements] = field(
+        default_factory=lambda: Interned(itself)
+    )
     spreads: dict[str, BindingSpread] = field(default_factory=dict)
     pools: dict[str, dict[str, NodePoolPolicy]] = field(default_factory=dict)
     pool_of_policy: dict[str, str] = field(default_factory=dict)

@@ -20,6 +20,7 @@ from wharfinger.stages.descheduler.facts import (
     Share,
     Sighting,
 )
+from wharfinger.stages.interned import sharing
 
 EVICTIONS: Sequence[str] = ("failover", "eviction", "unhealthy", "replaced", "unschedulable")
 """The kinds of causes that are about a binding in a cluster."""
@@ -76,7 +77,9 @@ def _whole(cluster: ClusterFacts, item: Assigned) -> Assigned:
 
 def fold_binding(state: DeschedulerState, binding: Binding, at: Micros) -> None:
     before = state.bindings.get(binding.name)
-    state.bindings[binding.name] = binding
+    state.bindings[binding.name] = sharing(
+        binding, state.placements.of(binding.placement), state.requirements.of(binding.requirements)
+    )
     for name in state.clusters_of(binding.name):
         cluster = state.clusters[name]
         changed_hands = before is None or before.scheduler != binding.scheduler

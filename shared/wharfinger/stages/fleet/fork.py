@@ -40,7 +40,7 @@ def fork(state: FleetState) -> FleetState:
         tainting=state.tainting.copy(),
         versions=state.versions.copy(),
         parsed=state.parsed.copy(),
-        requirements=state.requirements.copy(),
+        classed=state.classed.copy(),
         kinds=state.kinds.copy(),
         clock=state.clock,
         touched=None if state.touched is None else state.touched.copy(),

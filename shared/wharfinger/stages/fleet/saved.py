@@ -54,9 +54,10 @@ from wharfinger.stages.fleet.moves import RebalanceState
 from wharfinger.stages.fleet.quota_capacity import Claim
 from wharfinger.stages.fleet.state import BindingState, FleetState, selections
 from wharfinger.stages.fleet.state import quotas as quota
-from wharfinger.stages.fleet.state.bindings import NOTHING, sharing
+from wharfinger.stages.fleet.state.bindings import NOTHING
 from wharfinger.stages.fleet.state.clusters import ClusterState, Pending
 from wharfinger.stages.fleet.state.joint_plans import JointPlans, ShardAnswers
+from wharfinger.stages.interned import sharing
 
 
 class SavedPending(Value, frozen=True):
@@ -536,8 +537,9 @@ def _key_of(binding: str) -> FactKey:
 
 def _load_binding(state: FleetState, b: SavedBinding) -> BindingState:
     """Equal parts of records are shared, as in a state that has folded them (`bindings`)."""
-    parts = state.parsed.of(b.spec.placement).placement, state.requirements.of(b.spec.requirements)
-    spec = sharing(b.spec, parts[0], parts[1][0])
+    placement = state.parsed.of(b.spec.placement).placement
+    requirements, _ = state.classed.of(b.spec.requirements)
+    spec = sharing(b.spec, placement, requirements)
     return BindingState(
         spec,
         b.arrival,

@@ -3,15 +3,15 @@
 All fields above `derived` are recorded: `saved.py` dumps them.
 
 A stream may have a million of them, so equal parts are shared. Placements and requirements are the
-same objects in all bindings where they are equal (`ParsedPlacements`, `SharedRequirements`). The
-mappings of a record are never changed, only replaced: so a record shares them between its fields
-and with copies of itself, and all empty ones are one.
+same objects in all bindings where they are equal (`stages.interned`). The mappings of a record are
+never changed, only replaced: so a record shares them between its fields and with copies of itself,
+and all empty ones are one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -19,16 +19,12 @@ import msgspec
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.placement import Placement
-from wharfinger.domain.value import canonical
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.placement_errors import problem_of
 from wharfinger.engine.fleet.trigger import ours, placement_changed
 from wharfinger.events.decisions import Leaving
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.fleet.quota_capacity import Claim
-
-PLACEMENTS_CACHED = 4096
-"""The cache of parsed placements is emptied when it has this many entries."""
 
 
 @dataclass(slots=True)
@@ -58,64 +54,14 @@ class ParsedPlacement:
         )
 
 
-@dataclass(slots=True)
-class ParsedPlacements:
-    """Caches parsed placements by their canonical bytes. Bindings of one policy have equal
-    placements, so these are parsed and compared only once, and share one object."""
-
-    by_key: dict[bytes, ParsedPlacement] = field(default_factory=dict)
-    latest: ParsedPlacement | None = None
-
-    def of(self, placement: Placement) -> ParsedPlacement:
-        latest = self.latest
-        if latest is None or not (latest.placement is placement or latest.placement == placement):
-            latest = self.latest = self._parsed(placement)
-        return latest
-
-    def _parsed(self, placement: Placement) -> ParsedPlacement:
-        key = canonical(placement)
-        parsed = self.by_key.get(key)
-        if parsed is None:
-            if len(self.by_key) >= PLACEMENTS_CACHED:
-                self.by_key.clear()
-            parsed = self.by_key[key] = ParsedPlacement(key, placement, problem_of(placement))
-        return parsed
-
-    def copy(self) -> ParsedPlacements:
-        return ParsedPlacements(self.by_key.copy(), self.latest)
+def parsed(placement: Placement, key: bytes) -> ParsedPlacement:
+    """`key`: its canonical bytes."""
+    return ParsedPlacement(key, placement, problem_of(placement))
 
 
-@dataclass(slots=True)
-class SharedRequirements:
-    """Caches requirements by their canonical bytes, each with the name of its class."""
-
-    by_bytes: dict[bytes, tuple[Requirements, str]] = field(default_factory=dict)
-    latest: tuple[Requirements, str] | None = None
-
-    def of(self, requirements: Requirements) -> tuple[Requirements, str]:
-        """Return equal requirements, the same object for all that are equal, and their class."""
-        if self.latest is None or self.latest[0] is not requirements:
-            self.latest = self._shared(requirements)
-        return self.latest
-
-    def _shared(self, requirements: Requirements) -> tuple[Requirements, str]:
-        key = canonical(requirements)
-        found = self.by_bytes.get(key)
-        if found is None:
-            if len(self.by_bytes) >= PLACEMENTS_CACHED:
-                self.by_bytes.clear()
-            found = self.by_bytes[key] = requirements, requirements.class_key
-        return found
-
-    def copy(self) -> SharedRequirements:
-        return SharedRequirements(self.by_bytes.copy(), self.latest)
-
-
-def sharing(spec: Binding, placement: Placement, requirements: Requirements) -> Binding:
-    """Return the request with these parts, which are equal to its own and shared with others."""
-    if spec.placement is placement and spec.requirements is requirements:
-        return spec
-    return msgspec.structs.replace(spec, placement=placement, requirements=requirements)
+def classed(requirements: Requirements, _: bytes) -> tuple[Requirements, str]:
+    """Return the requirements and the key of their class."""
+    return requirements, requirements.class_key
 
 
 NOTHING: Mapping[str, Any] = {}

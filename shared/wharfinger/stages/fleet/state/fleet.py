@@ -16,7 +16,9 @@ import msgspec
 
 from wharfinger.domain.binding import set_key
 from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.placement import Placement
 from wharfinger.domain.rebalancing import RebalancePolicy
+from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.question import Question
 from wharfinger.engine.fleet.taints import Tainting
 from wharfinger.events.versions import Versions
@@ -25,12 +27,7 @@ from wharfinger.kernel.incarnations import Incarnations
 from wharfinger.stages.fleet.columns import EstimateColumn
 from wharfinger.stages.fleet.moves import RebalanceState
 from wharfinger.stages.fleet.quota_capacity import claim_of
-from wharfinger.stages.fleet.state.bindings import (
-    BindingState,
-    ParsedPlacements,
-    SharedRequirements,
-    sharing,
-)
+from wharfinger.stages.fleet.state.bindings import BindingState, ParsedPlacement, classed, parsed
 from wharfinger.stages.fleet.state.clusters import ClusterState
 from wharfinger.stages.fleet.state.estimates import CACHED, Estimates
 from wharfinger.stages.fleet.state.indexes import BindingIndex, ClusterIndex
@@ -40,6 +37,7 @@ from wharfinger.stages.fleet.state.quotas import Quotas
 from wharfinger.stages.fleet.state.selections import STREAM as SELECTING
 from wharfinger.stages.fleet.state.selections import Selections
 from wharfinger.stages.fleet.state.waiting import WaitingBindings
+from wharfinger.stages.interned import Interned, sharing
 
 
 @dataclass(slots=True)
@@ -77,8 +75,10 @@ class FleetState:
     binding_index: BindingIndex = field(init=False)
     estimates: Estimates = field(init=False)
     waiting: WaitingBindings = field(init=False)
-    parsed: ParsedPlacements = field(default_factory=ParsedPlacements)
-    requirements: SharedRequirements = field(default_factory=SharedRequirements)
+    parsed: Interned[Placement, ParsedPlacement] = field(default_factory=lambda: Interned(parsed))
+    classed: Interned[Requirements, tuple[Requirements, str]] = field(
+        default_factory=lambda: Interned(classed)
+    )
     kinds: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     """Interned lists of API kinds: clusters that enable the same kinds share one tuple."""
     clock: Micros = 0
@@ -138,13 +138,13 @@ class FleetState:
         """Compute the derived fields of a record from its request, and let the request share what
         is equal in others."""
         spec = record.spec
-        requirements, class_key = self.requirements.of(spec.requirements)
+        requirements, class_key = self.classed.of(spec.requirements)
         record.class_key = set_key(spec.components) if spec.components else class_key
         record.claim = (
             claim_of(spec) if spec.resource.namespace in self.cluster_index.quoted else None
         )
-        record.parsed = parsed = self.parsed.of(spec.placement)
-        record.spec = sharing(spec, parsed.placement, requirements)
+        record.parsed = self.parsed.of(spec.placement)
+        record.spec = sharing(spec, record.parsed.placement, requirements)
 
     def sharing_kinds(self, told: Cluster) -> Cluster:
         """Return the facts with a shared tuple of API kinds (interning). Clusters that enable the
