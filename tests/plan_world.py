@@ -26,7 +26,8 @@ from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.codec import decode, made
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.proposals import RescheduleProposed
-from wharfinger.history.planning import HORIZON_US, Plan, fact_event, planned, request_event
+from wharfinger.history.plan_records import HORIZON_US, Plan, fact_event, request_event
+from wharfinger.history.planning import planned
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.recover import RecordedRound, recover
 from wharfinger.stages.fleet.state import FleetState

@@ -24,7 +24,8 @@ from wharfinger.runtime.actuation import standing_decisions
 from wharfinger.runtime.kube.joined import Joined, JoinedCluster, joined_clusters
 from wharfinger.runtime.observer_loop import Loaded
 from wharfinger.runtime.observer_service import ObserverService, Observing
-from wharfinger.runtime.service import Service, ServiceContext, end_tasks
+from wharfinger.runtime.service import Service, ServiceContext
+from wharfinger.runtime.tasks import end_tasks
 from wharfinger.stages.actuator import ActuatorObserver, ActuatorState
 from wharfinger_actuator.observed_effects import EffectSender
 

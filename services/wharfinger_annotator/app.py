@@ -15,8 +15,9 @@ from wharfinger.events.streams import ASSIGNMENTS, CLUSTER_STATE, CLUSTERS, POLI
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.current_assignments import assignments_of
 from wharfinger.runtime.observer_service import ObserverService, Observing
-from wharfinger.runtime.service import Service, ServiceContext, end_tasks
+from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger.runtime.settings import Settings, SettingsError
+from wharfinger.runtime.tasks import end_tasks
 from wharfinger.stages.annotator import AnnotatorObserver, AnnotatorState, Query, QueryFailure
 from wharfinger_annotator.prometheus import (
     Matcher,

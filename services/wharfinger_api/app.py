@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path as FilePath
 from typing import Annotated, Any, TypeVar
 from uuid import UUID, uuid4
@@ -26,7 +27,6 @@ from wharfinger.answers import facts, typed
 from wharfinger.answers.accesses import access_plain
 from wharfinger.answers.changes import compiled, compiled_away
 from wharfinger.answers.decisions import TYPES, as_line
-from wharfinger.answers.explanation import account_plain
 from wharfinger.answers.facts import LatestFacts
 from wharfinger.answers.lineage import lineage_plain
 from wharfinger.answers.plane_status import NoPlaneError, status_of, status_plain, without_password
@@ -36,7 +36,6 @@ from wharfinger.answers.upkeep import MakeFact, drained, scaled, undrained
 from wharfinger.domain.text import as_time
 from wharfinger.events.accepted import Accepted
 from wharfinger.events.streams import INTAKE
-from wharfinger.history.explain import account
 from wharfinger.history.lineage import lineage_of_binding, lineage_within
 from wharfinger.history.timeline import timeline
 from wharfinger.runtime.believed_sources import ALL_BELIEVED, BelievedSources
@@ -769,6 +768,11 @@ def _bindings(app: FastAPI, api: Api) -> None:
     ) -> Response:
         """Why it is where it is, why not elsewhere, and what would let it in there."""
         asked, full = await known(request, namespace, name, at)
+        # All stages and numpy: a quarter of the memory of this process, loaded when first needed.
+        await asyncio.to_thread(import_module, "wharfinger.history.explain")
+        from wharfinger.answers.explanation import account_plain
+        from wharfinger.history.explain import account
+
         found = await account(asked.ledger, full, None, decision, every)
         return asked.value(found, account_plain)
 

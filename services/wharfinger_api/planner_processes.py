@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import msgspec
 
-from wharfinger.runtime.service import end_tasks
+from wharfinger.runtime.tasks import end_tasks
 from wharfinger_api.planner import LINE_MAX, PlannerLine, PlannerRequest
 from wharfinger_api.problems import Problem
 

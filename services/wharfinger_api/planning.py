@@ -25,7 +25,8 @@ from wharfinger.answers.plans import (
     plan_plain,
 )
 from wharfinger.history import plan as plans
-from wharfinger.history.plan import Applied, Plan, PlanRefusal
+from wharfinger.history.plan import Applied, PlanRefusal
+from wharfinger.history.plan_records import Plan
 from wharfinger.runtime.ledger import Ledger, feed, operations
 from wharfinger.runtime.ledger import plans as kept_plans
 from wharfinger.runtime.ledger.at_position import PastDatabase

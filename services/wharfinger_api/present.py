@@ -23,7 +23,7 @@ from wharfinger.answers.fleet_view import Changed, FleetView
 from wharfinger.events.streams import LEDGER
 from wharfinger.runtime.ledger import Ledger, LedgerError
 from wharfinger.runtime.ledger.at_position import Extent, PastDatabase
-from wharfinger.runtime.service import end_tasks
+from wharfinger.runtime.tasks import end_tasks
 
 IDLE_S = 600.0
 FOLLOW_S = 1.0

@@ -15,14 +15,13 @@ from wharfinger.answers.plans import MadePlan, WantedPlan, answer_plain, make, p
 from wharfinger.domain.text import some
 from wharfinger.events.decisions import PlanEnd, PlannedOutcome
 from wharfinger.history import plan as plans
-from wharfinger.history.plan import (
-    Applied,
+from wharfinger.history.plan import Applied, PlanRefusal
+from wharfinger.history.plan_records import (
     BindingMove,
     ClusterUse,
     Figures,
     Plan,
     PlannedRefusal,
-    PlanRefusal,
     SelectionMove,
 )
 from wharfinger.manifests.parse import loaded_texts

@@ -14,7 +14,8 @@ from wharfinger.answers.plans import MadePlan, WantedPlan, digest
 from wharfinger.answers.submit import submission
 from wharfinger.events.decisions import PlanEnd
 from wharfinger.events.intake import SkippedKind
-from wharfinger.history.plan import Applied, Plan, PlanRefusal
+from wharfinger.history.plan import Applied, PlanRefusal
+from wharfinger.history.plan_records import Plan
 from wharfinger.manifests.errors import ManifestError
 from wharfinger_cli.failures import DIFFERENCE, FAILURE, CommandError
 from wharfinger_cli.remote import Remote

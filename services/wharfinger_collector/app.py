@@ -23,7 +23,8 @@ import structlog
 from wharfinger.runtime.kube.joined import Joined, JoinedCluster, joined_clusters
 from wharfinger.runtime.ledger import LedgerError, WriterReplacedError
 from wharfinger.runtime.observability import METRICS
-from wharfinger.runtime.service import Service, ServiceContext, end_tasks
+from wharfinger.runtime.service import Service, ServiceContext
+from wharfinger.runtime.tasks import end_tasks
 from wharfinger_collector.heartbeats import FleetHeartbeats
 from wharfinger_collector.metrics_api import LoadSender
 from wharfinger_collector.partitions import Partitions

@@ -28,7 +28,8 @@ from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.current_assignments import assignments_of
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.observer_service import ObserverService, Observing
-from wharfinger.runtime.service import Service, ServiceContext, end_tasks
+from wharfinger.runtime.service import Service, ServiceContext
+from wharfinger.runtime.tasks import end_tasks
 from wharfinger.stages.descheduler import DeschedulerObserver, DeschedulerState
 from wharfinger.stages.descheduler.disruption import Looking, due_looks, gave_up, seen
 from wharfinger.stages.descheduler.strategies import due_passes, finished

@@ -23,7 +23,8 @@ from wharfinger.runtime.ledger import LedgerError, PartitionLock, Transient, Wit
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.producer import Producer, idempotent_producer
 from wharfinger.runtime.sending import ProducerLostError, Sending
-from wharfinger.runtime.service import ServiceContext, end_tasks
+from wharfinger.runtime.service import ServiceContext
+from wharfinger.runtime.tasks import end_tasks
 from wharfinger.runtime.timeline import Timeline, ensure_not_behind
 from wharfinger.runtime.topics import PUBLISHER, largest_records, partition_for, publisher_lock
 from wharfinger_publisher.feed_loop import FeedLoop

@@ -19,7 +19,7 @@ KNOWN_BY_MAX = 3
 """Files that name a kind of decision: its own, what decides it and what folds it. Everything else
 asks for a member of the kind, or for what follows from it (`effect`)."""
 
-PUBLISHER_MODULES_MAX = 132
+PUBLISHER_MODULES_MAX = 133
 """Of ours. It publishes decisions of every kind, so it loads all of them; of the events that come
 from outside it loads none, since it relays their bytes. Five modules give decisions their positions
 in the feed, one knows who brought an event in, and one limits the lines of its log."""

@@ -26,6 +26,7 @@ from wharfinger.domain.cluster import Cluster
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.streams import INTAKE
 from wharfinger.history import plan as plans
+from wharfinger.history import plan_making
 from wharfinger.runtime.ledger import Ledger, operations
 from wharfinger.runtime.ledger.bodies import unpack
 from wharfinger_api import planning
@@ -80,7 +81,7 @@ async def test_a_plan_is_made_seen_and_carried_out_as_it_was_seen(
     assert plan["moves"]
     assert plan["made_by"] == "token:someone"
     assert await heads(ledger) == before, "making a plan tells nobody"
-    same = await plans.drain(ledger, fullest(plane))
+    same = await plan_making.drain(ledger, fullest(plane))
     shown = answers.plan_plain(same)
     for name in ("moves", "refusals", "before", "after", "streams"):
         assert plan[name] == _as_json(shown[name]), "the command shows the same"
@@ -234,7 +235,7 @@ async def test_an_expired_plan_is_not_carried_out(
     api: ApiUnderTest, ledger: Ledger, plane: Plane
 ) -> None:
     operator = await api.as_("operator")
-    old = await plans.drain(ledger, fullest(plane), at=1_700_000_000_000_000)
+    old = await plan_making.drain(ledger, fullest(plane), at=1_700_000_000_000_000)
     await plans.save(ledger, old)
     answer = await operator.send(
         "POST", f"/v1/plans/{old.id}/apply?wait=30", {}, **{"If-Match": planning.etag_of(old)}

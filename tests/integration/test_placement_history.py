@@ -30,7 +30,8 @@ from wharfinger.history.export import export, replay_file
 from wharfinger.history.lineage import lineage_of_binding
 from wharfinger.history.object_kinds import DECISIONS, PLACEMENTS
 from wharfinger.history.objects import ObjectFilter, rendered
-from wharfinger.history.plan import SelectionMove, make_plan
+from wharfinger.history.plan_making import make_plan
+from wharfinger.history.plan_records import SelectionMove
 from wharfinger.history.points import HistoryPoint
 from wharfinger.history.redaction import RedactionError
 from wharfinger.history.timeline import timeline

@@ -19,8 +19,9 @@ from wharfinger.events.accepted import accepted
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.streams import INTAKE, PROPOSALS
 from wharfinger.history import plan as plans
-from wharfinger.history.plan import Applied, Plan, PlanRefusal
-from wharfinger.history.planning import request_event
+from wharfinger.history import plan_making
+from wharfinger.history.plan import Applied, PlanRefusal
+from wharfinger.history.plan_records import Plan, request_event
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.runtime.ledger import Ledger, LedgerError, Submission
 
@@ -80,7 +81,7 @@ def a_drain(plane: Plane) -> ClusterObserved:
 
 
 async def drained(ledger: Ledger, plane: Plane) -> Plan:
-    made = await plans.make_plan(ledger, [accepted(a_drain(plane))])
+    made = await plan_making.make_plan(ledger, [accepted(a_drain(plane))])
     await plans.save(ledger, made)
     return made
 
@@ -176,16 +177,16 @@ async def test_a_drain_and_a_scale_have_words_of_their_own(ledger: Ledger, plane
     name, record = next(
         (n, r) for n, r in sorted(plane.fleet.bindings.items()) if r.targets and r.counted
     )
-    scaled = await plans.scale(ledger, name, record.spec.replicas + 1)
+    scaled = await plan_making.scale(ledger, name, record.spec.replicas + 1)
     (step,) = scaled.parts[0].steps
     assert step.binding is not None
     assert step.binding.replicas == record.spec.replicas + 1
     state = next(s for s in plane.live.cluster_states() if s.book.on_node)
     node = next(iter(sorted(state.book.on_node)))
-    of_node = await plans.drain(ledger, f"{state.cluster}/{node}")
+    of_node = await plan_making.drain(ledger, f"{state.cluster}/{node}")
     assert [part.stream for part in of_node.parts] == [state.stream]
     with pytest.raises(LedgerError, match="no cluster and no node is called atlantis"):
-        await plans.drain(ledger, "atlantis")
+        await plan_making.drain(ledger, "atlantis")
 
 
 async def test_what_does_not_fit_into_one_message_is_said_and_not_sent(

@@ -17,7 +17,8 @@ from tests.patience import PATIENCE_S
 from tests.plan_world import Layout, layout
 from tests.planes import assert_whole, settled
 
-from wharfinger.history.planning import HORIZON_US, live_on
+from wharfinger.history.plan_records import HORIZON_US
+from wharfinger.history.planning import live_on
 from wharfinger.history.states import world_at
 from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.settings import load_settings

@@ -24,7 +24,7 @@ from wharfinger.runtime.fetch_pacing import Pace
 from wharfinger.runtime.producer import SentBatch, idempotent_producer
 from wharfinger.runtime.send_signals import SendSignals, WakeUp
 from wharfinger.runtime.sent_elsewhere import SentElsewhere
-from wharfinger.runtime.service import end_tasks
+from wharfinger.runtime.tasks import end_tasks
 from wharfinger.runtime.topics import TopicSpec, ensure_topics
 
 TOPIC = "bindings"

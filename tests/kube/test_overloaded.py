@@ -33,7 +33,7 @@ from wharfinger.runtime.kube.examination import examine
 from wharfinger.runtime.kube.joined import read_joined, store_joined
 from wharfinger.runtime.kube.rights import collector_rules
 from wharfinger.runtime.ledger import Ledger
-from wharfinger.runtime.service import end_tasks
+from wharfinger.runtime.tasks import end_tasks
 from wharfinger.stages.actuator.pacing import MOST
 from wharfinger_actuator.app import ActuatorService
 

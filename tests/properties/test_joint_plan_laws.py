@@ -21,7 +21,8 @@ from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
 from wharfinger.events.decisions import PlanCommitted, PlannedOutcome, PlanPromised, PlanRefused
 from wharfinger.events.envelope import Event
 from wharfinger.events.plans import PlanRequested
-from wharfinger.history.planning import planned, request_event
+from wharfinger.history.plan_records import request_event
+from wharfinger.history.planning import planned
 from wharfinger.kernel.decider import Draft
 from wharfinger.stages.fleet.plans import outcome_of
 from wharfinger.stages.world import World

@@ -12,7 +12,8 @@ from tests.plan_world import a_change, a_plane, after, layout
 
 from wharfinger.domain.value import canonical
 from wharfinger.events.decisions import PlanCommitted, PlanRefused
-from wharfinger.history.planning import HORIZON_US, planned
+from wharfinger.history.plan_records import HORIZON_US
+from wharfinger.history.planning import planned
 from wharfinger.kernel.audit import audit
 from wharfinger.kernel.recover import recover
 from wharfinger.kernel.step import empty_head

@@ -34,14 +34,8 @@ from wharfinger.events.codec import made
 from wharfinger.events.decisions import PlanCommitted, ReplicasRefused
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.policies import PolicyApplied
-from wharfinger.history.planning import (
-    SelectionMove,
-    fact_event,
-    in_turn,
-    live_on,
-    planned,
-    request_event,
-)
+from wharfinger.history.plan_records import SelectionMove, fact_event, in_turn, request_event
+from wharfinger.history.planning import live_on, planned
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.runtime.topics import shard_for
 from wharfinger.stages.fleet import FleetDecider

@@ -54,7 +54,8 @@ from wharfinger.events.decisions import (
 )
 from wharfinger.events.plans import PlanRequested, step_of
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.history.planning import Plan, SelectionMove, planned
+from wharfinger.history.plan_records import Plan, SelectionMove
+from wharfinger.history.planning import planned
 from wharfinger.kernel.decider import Decision
 from wharfinger.kernel.divergence import round_difference
 from wharfinger.stages.fleet import FleetDecider

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from wharfinger.runtime import broadcast, service
+from wharfinger.runtime import broadcast
+from wharfinger.runtime import tasks as runtime_tasks
 from wharfinger.runtime.broadcast import stop_consumer
-from wharfinger.runtime.service import end_tasks
+from wharfinger.runtime.tasks import end_tasks
 
 
 class Hanging:
@@ -60,7 +61,7 @@ async def test_an_error_of_the_client_is_told() -> None:
 async def test_a_task_that_lost_its_cancellation_is_cancelled_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(service, "CANCEL_AGAIN_S", 0.01)
+    monkeypatch.setattr(runtime_tasks, "CANCEL_AGAIN_S", 0.01)
     losing, failing = Hanging(3), Hanging(1)
 
     async def fails() -> None:

@@ -20,7 +20,8 @@ from wharfinger.events.codec import UndecodableError, decode
 from wharfinger.events.decisions import PlannedOutcome
 from wharfinger.events.intake import PolicyModel, SkippedKind
 from wharfinger.history import plan as plans
-from wharfinger.history.plan import Applied, Figures, Plan, PlanRefusal
+from wharfinger.history.plan import Applied, PlanRefusal
+from wharfinger.history.plan_records import Figures, Plan
 from wharfinger.manifests.errors import ManifestError
 from wharfinger.manifests.parse import Manifest, loaded_texts
 from wharfinger.runtime.ledger import Ledger
@@ -77,11 +78,16 @@ async def make(
 
 
 async def _made(ledger: Ledger, wanted: WantedPlan, said: Callable[[str], None]) -> MadePlan:
+    # It loads all stages: only for those who make a plan.
+    from wharfinger.history import plan_making
+
     match wanted.kind:
         case "scale":
-            return MadePlan(await plans.scale(ledger, wanted.what, wanted.replicas, said=said))
+            return MadePlan(
+                await plan_making.scale(ledger, wanted.what, wanted.replicas, said=said)
+            )
         case "drain":
-            return MadePlan(await plans.drain(ledger, wanted.what, said=said))
+            return MadePlan(await plan_making.drain(ledger, wanted.what, said=said))
         case "manifests":
             manifests, policies = _read(wanted.manifests), _read(wanted.policies)
             require_policies(policies, "; other manifests go with -f")
@@ -89,7 +95,7 @@ async def _made(ledger: Ledger, wanted: WantedPlan, said: Callable[[str], None])
             refuse(intake.refusals if wanted.strict else intake.errors)
             facts = [*wanted.events, *intake.facts]
             return MadePlan(
-                await plans.make_plan(ledger, facts, said=said),
+                await plan_making.make_plan(ledger, facts, said=said),
                 tuple(str(field) for field in intake.unacted),
                 intake.skipped_kinds,
             )

@@ -51,7 +51,8 @@ from wharfinger.history.consolidation_preview import (
     pool_cost,
     streams_asked,
 )
-from wharfinger.history.planning import fact_event, moments
+from wharfinger.history.plan_records import fact_event
+from wharfinger.history.planning import moments
 from wharfinger.history.points import HistoryPoint, moment_of
 from wharfinger.history.savings import HOUR_US, Account, Savings, SavingsBook
 from wharfinger.history.states import PRESENT, world_at

@@ -1,12 +1,11 @@
 """Plans: see what a change would do before it happens, and have it happen exactly so or not at all.
 
-A plan is made on a world that begins where the plane stands now (`states.world_at`,
-`planning.planned`); making one writes nothing to any stream, and `save` keeps it in a table of its
-own. `apply` asks each stream the plan concerns: the stream goes through the steps again on the
-state it has in the committing round, and commits them when the outcome is what the plan expects,
-else refuses and says what has changed. Several fleet streams are asked in one acceptance, and all
-commit or none does (`stages.fleet.joint_plans`). Only then are the facts handed in, so that the
-rest of the plane learns of them.
+A plan is made on a world that begins where the plane stands now (`plan_making`, `planning`).
+`save` keeps it in a table of its own. `apply` asks each stream the plan concerns: the stream goes
+through the steps again on the state it has in the committing round, and commits them when the
+outcome is what the plan expects, else refuses and says what has changed. Several fleet streams are
+asked in one acceptance, and all commit or none does (`stages.fleet.joint_plans`). Only then are the
+facts handed in, so that the rest of the plane learns of them.
 """
 
 from __future__ import annotations
@@ -17,66 +16,24 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import get_args
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 
-from wharfinger.domain.drain import drained_cluster, drained_node
-from wharfinger.domain.node import Node
 from wharfinger.domain.text import as_time
 from wharfinger.domain.value import canonical
-from wharfinger.events.accepted import Accepted, accepted
-from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
-from wharfinger.events.cluster_state import NodesObserved
-from wharfinger.events.clusters import ClusterObserved
+from wharfinger.events.accepted import Accepted
 from wharfinger.events.decisions import PlanAnswer, PlanEnd, effect_of
 from wharfinger.events.origin import Origin
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.registry import types_of
 from wharfinger.events.streams import BINDINGS, PROPOSALS
-from wharfinger.history.names import UnknownNameError, full_name
-from wharfinger.history.planning import (
-    BindingMove,
-    ClusterUse,
-    Figures,
-    Plan,
-    PlannedRefusal,
-    Proposed,
-    SelectionMove,
-    fact_event,
-    in_turn,
-    planned,
-    request_event,
-)
-from wharfinger.history.states import world_at
+from wharfinger.history.names import UnknownNameError
+from wharfinger.history.plan_records import Plan, fact_event, in_turn, request_event
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, Submission, plans, wall_clock
 from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.intake import EVENT_BYTES_MAX
-from wharfinger.stages.cluster.state import ClusterStageState
-from wharfinger.stages.world import World
-
-__all__ = [
-    "Applied",
-    "BindingMove",
-    "ClusterUse",
-    "Figures",
-    "NoAnswerError",
-    "Plan",
-    "PlanExpiredError",
-    "PlanRefusal",
-    "PlannedRefusal",
-    "Proposed",
-    "SelectionMove",
-    "apply",
-    "drain",
-    "load",
-    "make_plan",
-    "named",
-    "save",
-    "scale",
-    "too_large",
-]
 
 ANSWERS = types_of(*get_args(PlanAnswer))
 REQUEST_BYTES_MAX = EVENT_BYTES_MAX - 1000
@@ -111,117 +68,6 @@ class PlanRefusal:
     plan: UUID
     refusals: dict[str, PlanEnd]
     committed: tuple[str, ...]
-
-
-# --- making one
-
-
-Said = Callable[[str], None]
-"""Called with what begins: `reading` the state of the plane, `planning` on it."""
-
-
-def _silent(step: str) -> None:
-    pass
-
-
-async def make_plan(
-    ledger: Ledger,
-    facts: Sequence[Accepted],
-    proposals: Sequence[Proposed] = (),
-    at: Micros | None = None,
-    said: Said = _silent,
-) -> Plan:
-    """What `facts` and `proposals` would do to the plane as it is. `at`: when it is made, None:
-    now. LedgerError: one line."""
-    return _planned(await _present(ledger, said), facts, proposals, at)
-
-
-async def drain(ledger: Ledger, what: str, at: Micros | None = None, said: Said = _silent) -> Plan:
-    """Everything off a cluster, or off a node (`cluster/node`, or its name where only one cluster
-    has it). UnknownNameError: there is none."""
-    world = await _present(ledger, said)
-    return _planned(world, _drained(world, what), (), at)
-
-
-async def scale(
-    ledger: Ledger, binding: str, replicas: int, at: Micros | None = None, said: Said = _silent
-) -> Plan:
-    """So many replicas of a binding, by its full name or as much of it as only one has."""
-    name = await full_name(ledger, binding)
-    world = await _present(ledger, said)
-    record = world.state_of_shard(name).bindings.get(name)
-    if record is None or record.withdrawn:
-        raise LedgerError(f"{name} is not there any more")
-    if not record.counted:
-        raise LedgerError(f"{name} has no replicas: it goes to its clusters as it is")
-    spec = msgspec.structs.replace(record.spec, replicas=replicas)
-    return _planned(world, [accepted(BindingRequested(spec))], (), at)
-
-
-async def _present(ledger: Ledger, said: Said) -> World:
-    said("reading")
-    world = await world_at(ledger)
-    said("planning")
-    return world
-
-
-def _planned(
-    world: World, facts: Sequence[Accepted], proposals: Sequence[Proposed], at: Micros | None
-) -> Plan:
-    _refuse_unknown(world, facts, proposals)
-    for state in world.fleet_states():
-        if (id := state.joint.promised) is not None:
-            under_way = state.proposals.plans[id].plan
-            raise LedgerError(
-                f"{state.stream} is carrying out plan {under_way}: try again in a moment"
-            )
-    return planned(world, facts, proposals, uuid4(), wall_clock() if at is None else at)
-
-
-def _refuse_unknown(world: World, facts: Sequence[Accepted], proposals: Sequence[Proposed]) -> None:
-    for proposal in proposals:
-        if proposal.stream not in world.streams:
-            raise LedgerError(f"unknown stream {proposal.stream}")
-    twice = {fact.key for fact in facts if isinstance(fact.data, BindingRequested)} & {
-        fact.key for fact in facts if isinstance(fact.data, BindingWithdrawn)
-    }
-    if twice:
-        raise LedgerError(
-            f"{min(twice)}: expected it to be requested or withdrawn, got both in one plan"
-        )
-
-
-def _drained(world: World, what: str) -> list[Accepted]:
-    for fleet in world.fleet_states():
-        told = fleet.tainting.told.get(what)
-        if told is not None:
-            return [accepted(ClusterObserved(drained_cluster(told)))]
-    found = [
-        (state, node) for state in world.cluster_states() for node in _nodes_called(state, what)
-    ]
-    match found:
-        case [(state, node)]:
-            return [accepted(_with_drained(state, node))]
-        case []:
-            raise UnknownNameError(f"no cluster and no node is called {what}")
-        case _:
-            several = ", ".join(f"{state.cluster}/{node.name}" for state, node in found[:5])
-            raise LedgerError(f"{what}: expected one node, got {several}")
-
-
-def _nodes_called(state: ClusterStageState, what: str) -> list[Node]:
-    node = state.book.nodes.get(what) or state.book.nodes.get(
-        what.removeprefix(f"{state.cluster}/")
-    )
-    return [] if node is None else [node]
-
-
-def _with_drained(state: ClusterStageState, node: Node) -> NodesObserved:
-    """The bucket the node is in, as it is but for the node."""
-    book = state.book
-    bucket = min(b for b, nodes in book.buckets.items() if node.name in nodes)
-    nodes = {**book.buckets[bucket], node.name: drained_node(node)}
-    return NodesObserved(state.cluster, bucket, book.bucket_count, tuple(nodes.values()))
 
 
 # --- keeping it

@@ -34,9 +34,10 @@ from wharfinger.events.streams import BINDINGS, INTAKE, POLICIES
 from wharfinger.history import plan as plans
 from wharfinger.history.diff import changed_fields
 from wharfinger.history.names import UnknownNameError, full_name
-from wharfinger.history.plan import Applied, Plan, PlanRefusal
+from wharfinger.history.plan import Applied, PlanRefusal
+from wharfinger.history.plan_records import Plan, fact_event
 from wharfinger.history.plane_at import policies_at
-from wharfinger.history.planning import fact_event, planned
+from wharfinger.history.planning import planned
 from wharfinger.history.points import HistoryPoint, moment_of, point_of
 from wharfinger.history.states import state_at, world_at
 from wharfinger.kernel.decider import Micros

@@ -57,7 +57,7 @@ SERVER_SETTINGS: tuple[tuple[str, str], ...] = (
     ("listen_addresses", ""),
     ("port", str(PORT)),
     ("max_connections", "100"),
-    ("shared_buffers", "64MB"),
+    ("shared_buffers", "32MB"),
     ("work_mem", "8MB"),
     ("maintenance_work_mem", "32MB"),
     ("effective_cache_size", "512MB"),

@@ -24,7 +24,7 @@ from wharfinger.events.codec import made
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.extenders import ExtenderAnswered
 from wharfinger.runtime.http_bodies import ACCEPT_ENCODING, BodyTooLargeError, body_within
-from wharfinger.runtime.service import end_tasks
+from wharfinger.runtime.tasks import end_tasks
 from wharfinger.stages.extender_calls import ExtenderCall
 
 log = structlog.get_logger()

@@ -32,7 +32,8 @@ from wharfinger.runtime.faust_app import (
     faust_app,
 )
 from wharfinger.runtime.reading import BroadcastReading, Reading
-from wharfinger.runtime.service import ServiceContext, end_tasks
+from wharfinger.runtime.service import ServiceContext
+from wharfinger.runtime.tasks import end_tasks
 from wharfinger.runtime.unpacking import bound
 
 log = structlog.get_logger()

@@ -17,7 +17,7 @@ import structlog
 
 from wharfinger.runtime.dead_letters import Letter, lay_aside
 from wharfinger.runtime.ledger import Ledger
-from wharfinger.runtime.service import end_tasks
+from wharfinger.runtime.tasks import end_tasks
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 """Payload of the letters that are written in one transaction, but for the last of them."""

@@ -43,7 +43,7 @@ from wharfinger.runtime.letter_box import LetterBox
 from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.send_signals import SendSignals
-from wharfinger.runtime.service import end_tasks
+from wharfinger.runtime.tasks import end_tasks
 from wharfinger.runtime.unpacking import REFUSED
 
 RECEIVED_BYTES_MAX = 2 * 1024 * 1024

@@ -7,10 +7,9 @@ database or names a topic by itself. Next: `process`, which runs one or several 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from wharfinger.events.streams import BINDINGS, CLUSTER_STATE
 from wharfinger.kernel.decider import Micros
@@ -21,23 +20,6 @@ from wharfinger.runtime.ledger import Ledger, WentBack, wall_clock
 from wharfinger.runtime.send_signals import SendSignals
 from wharfinger.runtime.settings import Settings
 from wharfinger.runtime.topics import partition_for, shard_for
-
-CANCEL_AGAIN_S = 15.0
-"""Longer than anything that a task of ours does while it ends."""
-
-
-async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and return when all are over, however they ended. A cancellation can be lost: a
-    library takes it for that of its own task, or an error replaces it. So tasks that go on are
-    cancelled again after `CANCEL_AGAIN_S`."""
-    pending = set(tasks)
-    while pending:
-        for task in pending:
-            task.cancel()
-        done, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
-        for task in done:
-            if not task.cancelled():
-                task.exception()  # looked at, or its loss would be reported
 
 
 @dataclass(frozen=True, slots=True)

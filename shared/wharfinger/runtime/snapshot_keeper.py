@@ -37,7 +37,7 @@ from wharfinger.kernel.round import Head
 from wharfinger.kernel.step import ENGINE
 from wharfinger.runtime.ledger import Ledger, SnapshotFollower, Transient
 from wharfinger.runtime.ledger.follower import DeltaFollower, SnapshotCadence
-from wharfinger.runtime.service import end_tasks
+from wharfinger.runtime.tasks import end_tasks
 
 log = structlog.get_logger()
 

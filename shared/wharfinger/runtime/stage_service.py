@@ -32,9 +32,10 @@ from wharfinger.runtime.messages import Routing
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.reading import BroadcastReading, InOrder, Reading
 from wharfinger.runtime.reading_starts import reading_starts
-from wharfinger.runtime.service import ServiceContext, end_tasks
+from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.snapshot_keeper import SnapshotKeeper
 from wharfinger.runtime.stage_loop import StageLoop
+from wharfinger.runtime.tasks import end_tasks
 from wharfinger.runtime.timeline import ensure_not_behind
 
 log = structlog.get_logger()
