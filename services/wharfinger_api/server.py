@@ -155,9 +155,32 @@ async def _serve(settings: Settings, past: PastDatabase) -> int:
     return 0
 
 
+DATE_EVERY_S = 1.0
+"""How often the date that answers have is renewed: it has whole seconds."""
+
+
 class ApiServer(uvicorn.Server):
     """Ends by SIGTERM and SIGINT as other processes do: uvicorn's own would raise the signal again
-    at the end, and what is under way here would not be put away."""
+    at the end, and what is under way here would not be put away. It wakes once a second and when it
+    is to end: uvicorn's own looks ten times a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        self._exit = asyncio.Event()
+        super().__init__(config)
+
+    @property
+    def should_exit(self) -> bool:
+        return self._exit.is_set()
+
+    @should_exit.setter
+    def should_exit(self, exits: bool) -> None:
+        (self._exit.set if exits else self._exit.clear)()
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DATE_EVERY_S):
+                    await self._exit.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

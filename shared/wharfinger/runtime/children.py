@@ -134,6 +134,11 @@ class ServiceProcess:
         if now >= self._not_before and not self.gone:
             self._launch(environment, now)
 
+    @property
+    def pid(self) -> int | None:
+        """Of the process that was started last; None: there was none."""
+        return None if self._child is None else self._child.pid
+
     def card(self) -> ProcessCard | None:
         """The card of the process that runs now; None before it has one."""
         child = self._child

@@ -47,7 +47,7 @@ Starts: TypeAlias = Callable[[frozenset[Partition]], Awaitable[Mapping[Partition
 Agent: TypeAlias = Callable[[faust.Stream[bytes | None]], Awaitable[None]]
 
 COMMIT_INTERVAL_S = 0.5
-FETCH_S = 1.0
+FETCH_S = 5.0
 """How long to wait for records. Then the partitions to read are determined again."""
 BATCHES_MAX = 4
 RECORDS_MAX = 1000

@@ -107,6 +107,8 @@ class Supervisor:
         self._error = ""
         self._written: bytes = b""
         self._plane: Plane | None = None
+        self._written_pids: Sequence[int | None] = ()
+        """The processes that `_plane` is about."""
         self._database_identity = ""
         self._known_services: dict[str, tuple[str, ...]] = {}
         me = ProcessIdentity.of(os.getpid())
@@ -199,7 +201,7 @@ class Supervisor:
         while not self._stop.wait(WATCH_S):
             try:
                 self._reconcile()
-                if self._ready():
+                if self._ready() and self._pids() != self._written_pids:
                     self._write_plane()
             except (BackendError, OSError) as error:
                 # OSError: a full disk, most often; it is no reason to stop all
@@ -378,7 +380,16 @@ class Supervisor:
             self._write_record()
             self._told(step)
 
+    def _pids(self) -> Sequence[int | None]:
+        """Of all that runs, in a fixed order. What `_write_plane` writes changes only with them."""
+        return (
+            *(service.pid for service in self._services),
+            None if self._broker is None else self._broker.pid,
+            None if self._postgres is None else self._postgres.pid,
+        )
+
     def _write_plane(self) -> None:
+        pids_now = self._pids()
         found = {service.name: service.card() for service in self._services}
         cards = {name: card for name, card in found.items() if card is not None}
         pids = {name: card.pid for name, card in cards.items()}
@@ -399,6 +410,8 @@ class Supervisor:
             self._known_services |= {name: card.services for name, card in cards.items()}
             write_plane(self._data_dir, plane)
             self._plane = plane
+        if len(cards) == len(self._services):
+            self._written_pids = pids_now
 
     def _write_record(self) -> None:
         me = self._identity
