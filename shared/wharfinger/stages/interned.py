@@ -7,6 +7,7 @@ placement and requirements; states keep one of each and let the others go.
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import intern
 from typing import Generic, TypeVar
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.placement import Placement
 from wharfinger.domain.value import Value, canonical
-from wharfinger.domain.workload import Requirements
+from wharfinger.domain.workload import ObjectRef, Requirements
 
 T = TypeVar("T", bound=Value)
 V = TypeVar("V")
@@ -61,7 +62,12 @@ def itself(value: T, _: bytes) -> T:
 
 
 def sharing(spec: Binding, placement: Placement, requirements: Requirements) -> Binding:
-    """Return the request with these parts, which are equal to its own and shared with others."""
+    """Return the request with these parts, which are equal to its own and shared with others. The
+    words that many workloads have in common are shared too."""
     if spec.placement is placement and spec.requirements is requirements:
         return spec
-    return msgspec.structs.replace(spec, placement=placement, requirements=requirements)
+    of = spec.resource
+    resource = ObjectRef(intern(of.api_version), intern(of.kind), of.name, intern(of.namespace))
+    return msgspec.structs.replace(
+        spec, resource=resource, placement=placement, requirements=requirements
+    )

@@ -259,6 +259,7 @@ def _apply_decided(
 
     `targets`: cluster -> replicas, all targets of the binding. `seq`: the seq of the decision.
     """
+    # a dict from `fromkeys` is half as large again
     record.assigned_by = dict.fromkeys(targets, seq) if targets else NOTHING
     if record.suspect or data.suspect:
         record.leaving = {one.cluster: one for one in data.leaving} or NOTHING

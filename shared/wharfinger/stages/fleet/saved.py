@@ -538,7 +538,7 @@ def _key_of(binding: str) -> FactKey:
 def _load_binding(state: FleetState, b: SavedBinding) -> BindingState:
     """Equal parts of records are shared, as in a state that has folded them (`bindings`)."""
     placement = state.parsed.of(b.spec.placement).placement
-    requirements, _ = state.classed.of(b.spec.requirements)
+    requirements, class_key = state.classed.of(b.spec.requirements)
     spec = sharing(b.spec, placement, requirements)
     return BindingState(
         spec,
@@ -551,7 +551,7 @@ def _load_binding(state: FleetState, b: SavedBinding) -> BindingState:
         b.assigned_by or NOTHING,
         None if b.applied is None else state.parsed.of(b.applied).placement,
         b.applied_replicas,
-        b.applied_class,
+        class_key if b.applied_class == class_key else b.applied_class,
         b.applied_token,
         b.affinity,
         b.suspect,

@@ -15,7 +15,7 @@ from wharfinger.domain.binding import Binding
 from wharfinger.rules.clusters.workload_affinity import peers
 from wharfinger.stages.due_times import Agenda
 from wharfinger.stages.fleet.groups import Groups
-from wharfinger.stages.fleet.state.bindings import BindingState
+from wharfinger.stages.fleet.state.bindings import NOTHING, BindingState
 from wharfinger.stages.fleet.state.clusters import ClusterState
 
 Names = dict[str, None]
@@ -212,7 +212,7 @@ class BindingIndex:
     def takes_over(self, record: BindingState) -> None:
         """Add a binding whose targets are not in the index yet, because they were loaded or taken
         over and not decided."""
-        self._behind.setdefault(record.spec.name, {})
+        self._behind.setdefault(record.spec.name, NOTHING)
 
     def leave(self, record: BindingState, cluster: str) -> None:
         """Remove the binding from the entry of one cluster. Call this before its targets change."""
