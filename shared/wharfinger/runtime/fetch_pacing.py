@@ -108,10 +108,8 @@ class PacedFetches:
         note_seeks()
         self._fetcher = consumer._fetcher
         self._fetch = self._fetcher._proc_fetch_request
-        self._fetcher._proc_fetch_request = self._leaving_node_free(self._paced)
-        self._fetcher._update_fetch_positions = self._leaving_node_free(
-            self._fetcher._update_fetch_positions
-        )
+        self._fetcher._proc_fetch_request = self._noticed(self._paced)
+        self._fetcher._update_fetch_positions = self._noticed(self._fetcher._update_fetch_positions)
         if pace.idle_s:
             for name in ("seek_to", "request_offset_reset"):
                 setattr(self._fetcher, name, self._waking(getattr(self._fetcher, name)))
@@ -154,21 +152,28 @@ class PacedFetches:
 
         return moved
 
-    def _leaving_node_free(
+    def _noticed(
         self, ask: Callable[..., Coroutine[Any, Any, Any]]
     ) -> Callable[..., Coroutine[Any, Any, Any]]:
-        """`ask`, a question to a node, after which the client may ask this node again.
+        """`ask`, a question to a node, whose end the client's loop notices.
 
-        The client notes that by a callback of the question's task. Where something else, for
-        example a new position, has woken its loop just before the task ends, the loop runs before
-        that callback. It then finds the node busy, has no task to wait for, and sleeps for
-        `HOUSEKEEPING_S`: one in ten new planes decided its first bindings three seconds late."""
+        The client notes by a callback of the question's task that the node may be asked again.
+        Where something else, for example a new position, has woken its loop just before the task
+        ends, the loop runs before that callback. It then finds the node busy, has no task to wait
+        for, and sleeps for `HOUSEKEEPING_S`: one in ten new planes decided its first bindings three
+        seconds late. So it is woken once more after that callback, where it has not asked yet."""
+
+        def look_again(node: int) -> None:
+            if node not in self._fetcher._in_flight:
+                self._fetcher._notify(self._fetcher._wait_consume_future)
 
         async def asked(assignment: Any, node: int, *arguments: Any) -> Any:
             try:
                 return await ask(assignment, node, *arguments)
             finally:
-                self._fetcher._in_flight.discard(node)
+                if not self._loop.is_closed():
+                    # the callbacks of a task run in the turn of the loop after its end
+                    self._loop.call_soon(self._loop.call_soon, look_again, node)
 
         return asked
 
