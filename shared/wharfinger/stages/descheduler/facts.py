@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
+import msgspec
+
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.descheduling import DeschedulingPolicy
 from wharfinger.domain.node_pool import NodePoolPolicy
@@ -62,16 +64,14 @@ ShardOf = Callable[[str], int]
 """The fleet shard that owns a binding: the partition function of `wharfinger.bindings`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(msgspec.Struct, frozen=True):
     """Records when something was first seen, and the id of the event or decision that showed it."""
 
     at: Micros
     by: str
 
 
-@dataclass(slots=True)
-class Share:
+class Share(msgspec.Struct):
     """The replicas that a fleet stream assigned to one binding in one cluster.
 
     `stream`: the fleet stream that owns the binding. `since`: when its first replicas there were
@@ -121,12 +121,11 @@ class ClusterFacts:
         return node in self.book.on_node or node in self.book.pods
 
 
-@dataclass(slots=True)
-class BindingSpread:
+class BindingSpread(msgspec.Struct):
     """Records where a binding has replicas: its clusters in order of arrival, and the number of its
     replicas in live clusters."""
 
-    clusters: dict[str, None] = field(default_factory=dict)
+    clusters: dict[str, None] = {}
     live: int = 0
 
 
