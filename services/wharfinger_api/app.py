@@ -769,7 +769,7 @@ def _bindings(app: FastAPI, api: Api) -> None:
         """Why it is where it is, why not elsewhere, and what would let it in there."""
         asked, full = await known(request, namespace, name, at)
         # All stages and numpy: a quarter of the memory of this process, loaded when first needed.
-        await asyncio.to_thread(import_module, "wharfinger.history.explain")
+        await asyncio.to_thread(import_module, "wharfinger.answers.explanation")
         from wharfinger.answers.explanation import account_plain
         from wharfinger.history.explain import account
 

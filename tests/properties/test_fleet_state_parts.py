@@ -249,8 +249,8 @@ def test_what_is_derived_equals_what_is_made_again(history: Sequence[Sequence[ob
 @many
 @given(histories)
 def test_equal_parts_of_records_are_one_object(history: Sequence[Sequence[object]]) -> None:
-    """A million records then take a third of the memory. What is shared is never changed: the one
-    empty mapping stays empty."""
+    """A million records then take less than half of the memory. What is shared is never changed:
+    the one empty mapping stays empty."""
     plane = FleetPlane()
     start(plane)
     for happened in history:

@@ -84,9 +84,9 @@ class PlannedRefusal(Value, frozen=True):
 
 
 class ClusterUse(Value, frozen=True):
-    """Of one cluster: the cpu that what lies there asks for and the cpu of its usable nodes, in
+    """Of one cluster: the cpu that its replicas ask for and the cpu of its usable nodes, in
     milli-cores; how many nodes hold something, of how many, and the cpu of those that do; what a
-    core costs there an hour, in millionths, None: not known."""
+    core costs an hour, in millionths, None: not known."""
 
     cluster: str
     cpu_milli: int

@@ -194,12 +194,7 @@ class PacedFetches:
             self._vain.clear()
             self._handed_over.clear()
             self._given.clear()
-        self._fetcher._fetcher_timeout = HOUSEKEEPING_S
-        try:
-            return await self._fetched(assignment, node, request)
-        finally:
-            if not assignment.active:
-                self._fetcher._fetcher_timeout = HOUSEKEEPING_S
+        return await self._fetched(assignment, node, request)
 
     async def _fetched(self, assignment: Any, node: int, request: Any) -> bool:
         if not self._pace.idle_s:

@@ -106,9 +106,8 @@ class Supervisor:
         self._step = 0
         self._error = ""
         self._written: bytes = b""
-        self._plane: Plane | None = None
         self._written_pids: Sequence[int | None] = ()
-        """The processes that `_plane` is about."""
+        """The processes that were written last, see `_write_plane`."""
         self._database_identity = ""
         self._known_services: dict[str, tuple[str, ...]] = {}
         me = ProcessIdentity.of(os.getpid())
@@ -389,7 +388,6 @@ class Supervisor:
         )
 
     def _write_plane(self) -> None:
-        pids_now = self._pids()
         found = {service.name: service.card() for service in self._services}
         cards = {name: card for name, card in found.items() if card is not None}
         pids = {name: card.pid for name, card in cards.items()}
@@ -406,12 +404,9 @@ class Supervisor:
             http_ports={name: card.http_port for name, card in cards.items()},
             pids={**pids, **{name: pid for name, pid in servers.items() if pid is not None}},
         )
-        if plane != self._plane:
-            self._known_services |= {name: card.services for name, card in cards.items()}
-            write_plane(self._data_dir, plane)
-            self._plane = plane
-        if len(cards) == len(self._services):
-            self._written_pids = pids_now
+        self._known_services |= {name: card.services for name, card in cards.items()}
+        write_plane(self._data_dir, plane)
+        self._written_pids = self._pids()
 
     def _write_record(self) -> None:
         me = self._identity

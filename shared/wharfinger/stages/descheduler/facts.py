@@ -133,11 +133,12 @@ class BindingSpread(msgspec.Struct):
 class DeschedulerState:
     """The state that all descheduler rules read and change.
 
-    `causes`: active causes of proposals. `stale_after_s`: see `held`. `spreads`: binding -> where
-    it has replicas. `pools`: pool -> policy key -> policy. `pool_nodes`: pool -> (cluster, node),
-    in order of arrival. `tainting`: taints that policies give to clusters by their conditions.
-    `policies`: pools and prices. `descheduling`, `load_policies`, `priority_classes` (name and
-    value): by policy key.
+    `causes`: active causes of proposals. `stale_after_s`: see `held`. `placements`, `requirements`:
+    shared by the `bindings` that have equal ones. `spreads`: binding -> where it has replicas.
+    `pools`: pool -> policy key -> policy. `pool_nodes`: pool -> (cluster, node), in order of
+    arrival. `tainting`: taints that policies give to clusters by their conditions. `policies`:
+    pools and prices. `descheduling`, `load_policies`, `priority_classes` (name and value): by
+    policy key.
 
     Consolidation (`disruption`): `watches`: cluster -> memory between passes. `looks`: when each
     cluster is due. `surveys`: results that `publish` has not used yet. Descheduling (`strategies`):

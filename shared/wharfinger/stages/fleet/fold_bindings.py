@@ -170,8 +170,7 @@ def _shrink(state: FleetState, record: BindingState, cluster: str, count: int, c
         record.targets = {**record.targets, cluster: held - count}
     else:
         state.binding_index.leave(record, cluster)
-        targets = {c: n for c, n in record.targets.items() if c != cluster}
-        record.targets = targets or NOTHING
+        record.targets = {c: n for c, n in record.targets.items() if c != cluster} or NOTHING
         regroup_peers(state, record.spec, cause)
     if not record.asked:
         record.cause = cause
@@ -259,8 +258,8 @@ def _apply_decided(
 
     `targets`: cluster -> replicas, all targets of the binding. `seq`: the seq of the decision.
     """
-    # a dict from `fromkeys` is half as large again
-    record.assigned_by = dict.fromkeys(targets, seq) if targets else NOTHING
+    # of few targets, a dict from `fromkeys` would be half as large again
+    record.assigned_by = {cluster: seq for cluster in targets} or NOTHING  # noqa: C420
     if record.suspect or data.suspect:
         record.leaving = {one.cluster: one for one in data.leaving} or NOTHING
         _suspect(state, record, data.suspect, targets)
@@ -294,15 +293,13 @@ def _apply_refused(
 
     `targets`: cluster -> replicas after the decision. `seq`: the seq of the decision.
     """
-    before = record.before
-    changed = {cluster: seq for cluster, n in targets.items() if before.get(cluster) != n}
-    assigned_by = {**record.assigned_by, **(changed if before else dict.fromkeys(targets, seq))}
+    changed = {c: seq for c, n in targets.items() if record.before.get(c) != n}
+    assigned_by = {**record.assigned_by, **changed}
     if len(assigned_by) > len(targets):
         assigned_by = {c: by for c, by in assigned_by.items() if c in targets}
     record.assigned_by = assigned_by or NOTHING
     if record.suspect:
-        leaving = {c: one for c, one in record.leaving.items() if c in targets}
-        record.leaving = leaving or NOTHING
+        record.leaving = {c: one for c, one in record.leaving.items() if c in targets} or NOTHING
         still = tuple(
             c for c in record.suspect if c in targets and (c in state.silent or c in record.leaving)
         )
@@ -335,9 +332,9 @@ def _suspect(
             before = record.before.get(cluster, -1 if record.spec.components else 0)
             if n > before and cluster not in suspect:
                 extra[cluster] = extra.get(cluster, 0) + n - max(0, before)
-    if suspect:
-        extra = {c: min(n, targets[c]) for c, n in sorted(extra.items()) if c in targets}
-    record.extra = extra if suspect and extra else NOTHING
+    record.extra = (
+        {c: min(n, targets[c]) for c, n in sorted(extra.items()) if c in targets} if suspect else {}
+    ) or NOTHING
     state.binding_index.suspect(record, suspect)
     record.suspect = suspect
 
