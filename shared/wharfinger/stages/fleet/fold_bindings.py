@@ -258,8 +258,8 @@ def _apply_decided(
 
     `targets`: cluster -> replicas, all targets of the binding. `seq`: the seq of the decision.
     """
-    # of few targets, a dict from `fromkeys` would be half as large again
-    record.assigned_by = {cluster: seq for cluster in targets} or NOTHING  # noqa: C420
+    # of few targets, `fromkeys` of a dict would be half as large again; of a list it is not
+    record.assigned_by = dict.fromkeys(list(targets), seq) or NOTHING
     if record.suspect or data.suspect:
         record.leaving = {one.cluster: one for one in data.leaving} or NOTHING
         _suspect(state, record, data.suspect, targets)
