@@ -38,7 +38,7 @@ from benchmarks.verify import verified
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--processes", choices=("one", "each"), default="one")
+    parser.add_argument("--processes", choices=("auto", "one", "two", "each"), default="auto")
     parser.add_argument(
         "--skip-latency", action="store_true", help="leave out the minute at 50 bindings a second"
     )

@@ -76,7 +76,7 @@ async def place(plane: PlaneUnderTest, bindings: int = BINDINGS) -> None:
         await ledger.close()
 
 
-def idle(processes: str = "one", after_s: float = AFTER_S, period_s: float = PERIOD_S) -> Idle:
+def idle(processes: str = "auto", after_s: float = AFTER_S, period_s: float = PERIOD_S) -> Idle:
     """A plane of its own, from `up` to the figures."""
     with a_plane() as plane:
         plane.up("--processes", processes)
@@ -98,7 +98,7 @@ def table(found: Idle) -> Table:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.idle", description=__doc__)
-    parser.add_argument("--processes", choices=("one", "each"), default="one")
+    parser.add_argument("--processes", choices=("auto", "one", "two", "each"), default="auto")
     parser.add_argument(
         "--after", type=float, default=AFTER_S, help="seconds from `up` to the first reading"
     )

@@ -18,6 +18,9 @@ from typing import Any
 
 import psutil
 
+from wharfinger.runtime.children import MODULES
+from wharfinger.runtime.process_status import process_cards
+
 
 @dataclass(frozen=True, slots=True)
 class PlaneUnderTest:
@@ -75,6 +78,13 @@ class PlaneUnderTest:
             parts[name] = parts.get(name, 0.0) + pss
         return parts
 
+    def http_port(self, service: str) -> int:
+        """Of the process that runs this service. LookupError: none does."""
+        for _, card in process_cards(self.data_dir):
+            if service in card.services:
+                return card.http_port
+        raise LookupError(f"no process runs {service}")
+
     def processes(self) -> Iterator[tuple[str, psutil.Process]]:
         """All processes of the plane that run now, each with the part it belongs to."""
         mine = str(self.data_dir.resolve())
@@ -104,7 +114,7 @@ def _part(name: str, words: str) -> str:
         return "postgres"
     if "tansu" in name or "tansu" in words:
         return "broker"
-    if "wharfinger_cli.one" in words or "wharfinger_" in words.replace("wharfinger_cli", ""):
+    if any(f"-m {module}" in words for module in MODULES.values()):
         return "services"
     return "supervisor"
 

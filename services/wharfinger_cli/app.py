@@ -215,8 +215,11 @@ def up(
         typer.Option("--detach", "-d", help="Return when the plane is ready; leave it running."),
     ] = False,
     processes: Annotated[
-        Literal["one", "each"] | None,
-        typer.Option(help="All services in one process, or each in its own."),
+        Literal["auto", "one", "two", "each"] | None,
+        typer.Option(
+            help="All services in one process, the scheduler and all others in two, or each in its "
+            "own. auto: two where there are two cores."
+        ),
     ] = None,
     data_dir: Dir = None,
 ) -> None:
@@ -253,7 +256,13 @@ def status(context: typer.Context, data_dir: Dir = None, output: Out = None) -> 
 @app.command(rich_help_panel=PLANE)
 def logs(
     context: typer.Context,
-    process: Annotated[str, typer.Argument(help="As `status` names it, or supervisor.")] = "one",
+    process: Annotated[
+        str | None,
+        typer.Argument(
+            help="As `status` names it, or supervisor.  [default: the one that decides]",
+            show_default=False,
+        ),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines.")] = False,
     lines: Annotated[int, typer.Option("--lines", min=0, help="The last so many.")] = 100,
     data_dir: Dir = None,

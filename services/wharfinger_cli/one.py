@@ -1,31 +1,17 @@
-"""`python -m wharfinger_cli.one`: all services in one process, the default of `wharfinger
-up`."""
+"""`python -m wharfinger_cli.one`: all services in one process, as `wharfinger up` runs them where
+there is one core."""
 
 from __future__ import annotations
 
 import sys
 
 from wharfinger.runtime.process import run_process
-from wharfinger_actuator.app import BUILDERS as ACTUATOR
-from wharfinger_annotator.app import BUILDERS as ANNOTATOR
-from wharfinger_collector.app import BUILDERS as COLLECTOR
-from wharfinger_descheduler.app import BUILDERS as DESCHEDULER
-from wharfinger_estimator.app import BUILDERS as ESTIMATOR
-from wharfinger_publisher.app import BUILDERS as PUBLISHER
+from wharfinger_cli.controllers import BUILDERS as CONTROLLERS
 from wharfinger_scheduler.app import BUILDERS as SCHEDULER
 
 NAME = "one"
 
-BUILDERS = {
-    **PUBLISHER,
-    **ESTIMATOR,
-    **SCHEDULER,
-    **DESCHEDULER,
-    **ANNOTATOR,
-    **COLLECTOR,
-    **ACTUATOR,
-}
-"""In the order of the flow: the publisher first, since everything waits for what it relays."""
+BUILDERS = {**CONTROLLERS, **SCHEDULER}
 
 if __name__ == "__main__":
     sys.exit(run_process(NAME, BUILDERS))

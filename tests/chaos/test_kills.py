@@ -22,13 +22,15 @@ pytestmark = [pytest.mark.integration, pytest.mark.chaos]
 
 SERVICES = (
     "one",
+    "controllers",
     pytest.param("scheduler", marks=pytest.mark.long),
     pytest.param("publisher", marks=pytest.mark.long),
     pytest.param("estimator", marks=pytest.mark.long),
     pytest.param("descheduler", marks=pytest.mark.long),
     pytest.param("annotator", marks=pytest.mark.long),
 )
-"""`one`: the process in which all of them run, as `up` starts it by default."""
+"""`one`: the process in which all of them run where there is one core; `controllers`: all but the
+scheduler, where there are two."""
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def assert_nothing_lost(plane: PlaneUnderTest) -> None:
 def test_a_killed_service_is_restarted_and_nothing_is_lost(
     plane: PlaneUnderTest, service: str
 ) -> None:
-    plane.up("--processes", "one" if service == "one" else "each")
+    plane.up("--processes", {"one": "one", "controllers": "two"}.get(service, "each"))
     feeding = feed(plane)
     until(lambda: decided(plane) > 100)
     victim = plane.json("status")["processes"][service]["pid"]

@@ -453,12 +453,12 @@ RECIPES = {
             "shared/wharfinger/runtime/children.py": after(
                 '"annotator": ', f'"lighthouse": "{SERVICE}",'
             ),
-            "services/wharfinger_cli/one.py": both(
+            "services/wharfinger_cli/controllers.py": both(
                 after(
                     "from wharfinger_estimator.app",
                     f"from {SERVICE}.app import BUILDERS as LIGHTHOUSE",
                 ),
-                after("    **COLLECTOR,", "**LIGHTHOUSE,"),
+                replaced("**COLLECTOR,", "**COLLECTOR,\n    **LIGHTHOUSE,"),
             ),
             "services/wharfinger_publisher/reaccept.py": replaced(
                 '"/wharfinger/annotator"}', '"/wharfinger/annotator", "/wharfinger/lighthouse"}'

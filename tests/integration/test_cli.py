@@ -26,6 +26,7 @@ from wharfinger.events.codec import encode, made
 from wharfinger.events.dead_letters import MessageDeadLettered
 from wharfinger.events.envelope import derived_id
 from wharfinger.events.streams import BINDINGS, DEAD_LETTERS
+from wharfinger.runtime.children import CONTROLLERS, layout_for, process_names, usable_cores
 from wharfinger.runtime.dead_letters import HELD_BACK
 from wharfinger.runtime.ledger import Ledger, Submission
 from wharfinger.runtime.plane import read_plane
@@ -77,7 +78,8 @@ def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
 def test_status_has_every_process_service_and_stream(cli: Cli) -> None:
     status = cli.json("status")
     assert status["ready"] is True
-    assert set(status["processes"]) == {"supervisor", "broker", "database", "one", "api"}
+    running = process_names(layout_for("auto", usable_cores()))
+    assert set(status["processes"]) == {"supervisor", "broker", "database", *running}
     assert all(psutil.pid_exists(process["pid"]) for process in status["processes"].values())
     expected = {
         "publisher",
@@ -91,9 +93,13 @@ def test_status_has_every_process_service_and_stream(cli: Cli) -> None:
     }
     assert set(status["services"]) == {*expected, "api"}
     assert all(service["ready"] and service["lag"] == 0 for service in status["services"].values())
+    pids = {name: status["processes"][name]["pid"] for name in running}
+    deciding, other = pids.get("one", pids.get("scheduler")), pids.get("one", pids.get(CONTROLLERS))
     assert {name: service["pid"] for name, service in status["services"].items()} == {
-        **dict.fromkeys(expected, status["processes"]["one"]["pid"]),
-        "api": status["processes"]["api"]["pid"],
+        **dict.fromkeys(expected, other),
+        "scheduler-fleet": deciding,
+        "scheduler-cluster": deciding,
+        "api": pids["api"],
     }
     assert {"intake", "fleet/0"} < set(status["streams"])
     assert all(
@@ -389,7 +395,9 @@ def test_doctor_asks_the_plane_itself(cli: Cli) -> None:
     said = cli.json("doctor")
     checks = {check["check"]: check["ok"] for check in said["checks"]}
     assert said["ok"] is True
-    assert {"broker", "topics", "database", "schema", "process one"} <= set(checks)
+    running = process_names(layout_for("auto", usable_cores()))
+    asked = {f"process {name}" for name in running}
+    assert {"broker", "topics", "database", "schema", *asked} <= set(checks)
     assert checks.pop("checkpoints") is None, "a plane on loopback ships none by itself"
     assert set(checks.values()) == {True}
 
@@ -401,7 +409,7 @@ def test_a_second_up_is_refused_and_leaves_the_first_alone(cli: Cli) -> None:
     assert {n: p["pid"] for n, p in after.items()} == {n: p["pid"] for n, p in before.items()}
 
 
-@pytest.mark.parametrize("processes", ["one", pytest.param("each", marks=pytest.mark.long)])
+@pytest.mark.parametrize("processes", ["one", "two", pytest.param("each", marks=pytest.mark.long)])
 def test_up_in_the_foreground_ends_with_ctrl_c_and_takes_everything_with_it(
     tmp_path: Path, processes: str
 ) -> None:
@@ -410,10 +418,10 @@ def test_up_in_the_foreground_ends_with_ctrl_c_and_takes_everything_with_it(
     until(lambda: up.poll() is not None or read_plane(cli.data_dir) is not None)
     plane = read_plane(cli.data_dir)
     assert plane is not None, up.stderr and up.stderr.read()
-    expected = (
-        {"one"}
-        if processes == "one"
-        else {
+    expected = {
+        "one": {"one"},
+        "two": {"controllers", "scheduler"},
+        "each": {
             "actuator",
             "annotator",
             "collector",
@@ -421,9 +429,9 @@ def test_up_in_the_foreground_ends_with_ctrl_c_and_takes_everything_with_it(
             "scheduler",
             "descheduler",
             "publisher",
-        }
-    )
-    assert set(plane.http_ports) == {*expected, "api"}
+        },
+    }
+    assert set(plane.http_ports) == {*expected[processes], "api"}
     up.send_signal(signal.SIGINT)
     assert up.wait(timeout=PATIENCE_S) == 0
     assert living(list(plane.pids.values())) == []

@@ -40,6 +40,7 @@ def test_a_binding_is_scaled_and_a_cluster_is_drained_and_comes_back(cli: Cli) -
     assert not cli.json("get", "cl", "bergen")[0].get("taints")
     cli.run("drain", "atlantis", code=1)
     assert cli.run("logs", "supervisor", "--lines", "3").count("\n") == 3
+    assert '"services": [' in cli.run("logs"), "of the process that decides"
     cli.run("logs", "atlantis", code=1)
     cli.settle()
 

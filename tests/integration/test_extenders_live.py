@@ -132,8 +132,7 @@ def apply(plane: PlaneUnderTest, text: str, name: str) -> None:
 
 
 def us(plane: PlaneUnderTest) -> str:
-    (port,) = (port for of, port in plane.plane()["http_ports"].items() if of != "api")
-    return f"http://127.0.0.1:{port}"
+    return f"http://127.0.0.1:{plane.http_port('scheduler-cluster')}"
 
 
 def nodes_of(plane: PlaneUnderTest, binding: str) -> dict[str, int]:

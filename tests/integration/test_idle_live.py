@@ -35,12 +35,12 @@ def plane() -> Iterator[PlaneUnderTest]:
 
 def fetches(plane: PlaneUnderTest) -> float:
     """Requests for records so far, of all services."""
-    with urlopen(
-        f"http://127.0.0.1:{plane.plane()['http_ports']['one']}/metrics", timeout=PATIENCE_S
-    ) as answer:
-        found = re.findall(
-            r"^wharfinger_fetches_total\{.*\} (\S+)$", answer.read().decode(), re.MULTILINE
-        )
+    found: list[str] = []
+    for port in plane.plane()["http_ports"].values():
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
+            found += re.findall(
+                r"^wharfinger_fetches_total\{.*\} (\S+)$", answer.read().decode(), re.MULTILINE
+            )
     return sum(map(float, found))
 
 

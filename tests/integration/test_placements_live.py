@@ -93,9 +93,8 @@ def generated(listed: dict[str, Any], placement: str) -> list[str]:
 
 def fetched(plane: PlaneUnderTest) -> dict[str, Any]:
     """From the publisher itself."""
-    port = plane.plane()["http_ports"]["one"]
     answer = httpx.get(
-        f"http://127.0.0.1:{port}/placementdecisions",
+        f"http://127.0.0.1:{plane.http_port('publisher')}/placementdecisions",
         params={"namespace": NAMESPACE},
         trust_env=False,
     )

@@ -84,8 +84,9 @@ def work(plane: PlaneUnderTest) -> None:
     settled(plane)
 
 
-def test_each_process_works_by_its_own_login(plane: PlaneUnderTest) -> None:
-    plane.up("--processes", "each")
+@pytest.mark.parametrize("layout", ["two", "each"])
+def test_each_process_works_by_its_own_login(plane: PlaneUnderTest, layout: str) -> None:
+    plane.up("--processes", layout)
     work(plane)
     used = names_in_use(plane)
     for name, pid in processes(plane).items():
@@ -106,7 +107,7 @@ def test_each_process_works_by_its_own_login(plane: PlaneUnderTest) -> None:
 
 def test_a_plane_of_an_earlier_version_gets_its_logins(plane: PlaneUnderTest) -> None:
     """It has none, and goes on with all that it knew."""
-    plane.up()
+    plane.up("--processes", "one")
     assert {login for _, login in names_in_use(plane)} == {"wharfinger_up_one", "wharfinger_up_api"}
     plane.command("apply", f"-f{EXAMPLES / 'fleet'}")
     plane.down()
@@ -121,7 +122,7 @@ def test_a_plane_of_an_earlier_version_gets_its_logins(plane: PlaneUnderTest) ->
         assert rows == []
     finally:
         server.stop()
-    plane.up()
+    plane.up("--processes", "one")
     work(plane)
     assert ("wharfinger-one", "wharfinger_up_one") in names_in_use(plane)
     no_right_was_missing(plane)

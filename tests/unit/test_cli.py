@@ -140,7 +140,11 @@ def test_help_loads_nothing_heavy() -> None:
         ),
         (["migrate"], {}, "kafka: not set"),
         (["up"], {"WHARFINGER_KAFKA": "nowhere"}, "WHARFINGER_KAFKA: expected host:port"),
-        (["up"], {"WHARFINGER_PROCESSES": "two"}, "WHARFINGER_PROCESSES: expected 'one' or 'each'"),
+        (
+            ["up"],
+            {"WHARFINGER_PROCESSES": "three"},
+            "WHARFINGER_PROCESSES: expected 'auto', 'one', 'two' or 'each'",
+        ),
         (["get", "clustr"], {}, "get: expected one of clusters, nodes, bindings, policies"),
         (["get", "cl", "-n", "shop"], {}, "--namespace: not an option of clusters"),
         (["get", "np", "--state", "ready"], {}, "--state: not an option of nodepools"),

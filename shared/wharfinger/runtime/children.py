@@ -38,12 +38,17 @@ STOP_PATIENCE_S = 15.0  # a process gives its own services 10 s
 KILL_PATIENCE_S = 2.0
 
 ONE = "one"
+CONTROLLERS = "controllers"
 API = "api"
 """A process of its own in every plane: it needs no broker, and no round of a stage keeps it
 waiting."""
 
+Layout = Literal["one", "two", "each"]
+"""How the services of a plane are divided into processes."""
+
 MODULES: Mapping[str, str] = {
     ONE: "wharfinger_cli.one",
+    CONTROLLERS: "wharfinger_cli.controllers",
     "actuator": "wharfinger_actuator",
     "annotator": "wharfinger_annotator",
     "collector": "wharfinger_collector",
@@ -54,15 +59,41 @@ MODULES: Mapping[str, str] = {
     API: "wharfinger_api",
 }
 """What runs under each process name. `one` runs all the others' services in one process, but the
-API's."""
+API's; `controllers` all but those of scheduler and API."""
 
-EACH: tuple[str, ...] = tuple(name for name in MODULES if name != ONE)
+EACH: tuple[str, ...] = tuple(name for name in MODULES if name not in (ONE, CONTROLLERS))
+
+_LAYOUTS: Mapping[Layout, tuple[str, ...]] = {
+    "one": (ONE, API),
+    "two": (CONTROLLERS, API, "scheduler"),
+    "each": EACH,
+}
+"""With a fixed first port the API has the same one in `one` and `two`."""
 
 log = structlog.get_logger(__name__)
 
 
-def process_names(processes: Literal["one", "each"]) -> tuple[str, ...]:
-    return (ONE, *(name for name in EACH if name == API)) if processes == "one" else EACH
+def process_names(layout: Layout) -> tuple[str, ...]:
+    return _LAYOUTS[layout]
+
+
+def layout_for(processes: Literal["auto"] | Layout, cores: float) -> Layout:
+    """`processes`: as the settings have it. `auto`: on less than two cores a second interpreter
+    takes memory and gives nothing; on two it gives half as many decisions again (ADR 0131)."""
+    if processes != "auto":
+        return processes
+    return "two" if cores >= 2 else "one"
+
+
+def usable_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
+    """How many cores this process may use: those that the system may run it on, or less where its
+    control group has a quota. `quota`: the file of the kernel that has it (cgroup v2)."""
+    cores = float(len(os.sched_getaffinity(0)))
+    try:
+        limit, period = quota.read_text().split()
+        return min(cores, int(limit) / int(period))
+    except (OSError, ValueError):  # no such file, or "max"
+        return cores
 
 
 def is_service_of(pid: int, data_dir: Path) -> bool:

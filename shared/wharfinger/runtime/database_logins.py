@@ -20,6 +20,7 @@ LOGINS: Mapping[str, tuple[str, ...]] = {
 
 _OF_PROCESS: Mapping[str, str] = {
     "one": "wharfinger_up_one",
+    "controllers": "wharfinger_up_one",
     "publisher": "wharfinger_up_publisher",
     "api": "wharfinger_up_api",
 }

@@ -139,7 +139,7 @@ async def _run(name: str, builders: Mapping[str, Builder], settings: Settings) -
     card = settings.data_dir / "run" / f"{name}.json"
     _write_card(card, name, port, services)
     beside = [asyncio.create_task(_watch_clock(context.ledger), name="clock")]
-    if settings.processes == "each" and context.backend.capabilities.idle_poll_ms:
+    if settings.processes in ("two", "each") and context.backend.capabilities.idle_poll_ms:
         elsewhere = SentElsewhere(settings.data_dir / "run", name, context.signals)
         beside += [
             asyncio.create_task(elsewhere.run(), name="sent elsewhere"),

@@ -223,7 +223,8 @@ class Settings(BaseSettings):
     )
 
     # how the plane runs
-    processes: Literal["one", "each"] = "one"
+    # `auto`: `two` where the machine has two cores for it, else `one`
+    processes: Literal["auto", "one", "two", "each"] = "auto"
     # fixed when the ledger begins: partitions of bindings and outcomes; unset: as the ledger has it
     fleet_shards: PositiveInt | None = None
     cluster_partitions: PositiveInt = 4  # fixed for life: partitions of the topics keyed by cluster

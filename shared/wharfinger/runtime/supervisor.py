@@ -38,12 +38,15 @@ from wharfinger.domain.text import one_line
 from wharfinger.runtime.backends import BackendError
 from wharfinger.runtime.children import (
     API,
+    CONTROLLERS,
     STOP_PATIENCE_S,
     ServiceProcess,
     TopicSetupProcess,
     end_services_of,
+    layout_for,
     open_log,
     process_names,
+    usable_cores,
 )
 from wharfinger.runtime.database_logins import login_of
 from wharfinger.runtime.embedded import BROKER_PROFILE
@@ -74,7 +77,7 @@ READY_TIMEOUT_S = 1800.0  # one that has may have a long history to recover
 STARTS_MAX = 3  # a process that ends that often before it was ever ready will not become so
 TROUBLE_PAUSE_S = 1.0
 BROKER_LOST_PATIENCE_S = 0.5  # what they have not committed is read again; the rest is committed
-FIRST = ("publisher", "scheduler")
+FIRST = ("publisher", "scheduler", CONTROLLERS)
 FIRST_S = 8.0
 """After the loss of a broker the other services start once these are ready, so long after at the
 latest: on a machine of few cores everything that starts at the same time is late together."""
@@ -150,8 +153,9 @@ class Supervisor:
             log.warning("leftovers_ended", processes=leftovers)
         self._broker = EmbeddedBroker(self._data_dir) if settings.kafka is None else None
         self._postgres = EmbeddedPostgres(self._data_dir) if settings.database is None else None
+        self._layout = layout_for(settings.processes, usable_cores())
         self._services = [
-            ServiceProcess(name, self._data_dir) for name in process_names(settings.processes)
+            ServiceProcess(name, self._data_dir) for name in process_names(self._layout)
         ]
         self._laid = False
         self._rss_due = 0.0
@@ -350,7 +354,7 @@ class Supervisor:
         addresses of broker and database."""
         named = {
             "data_dir": str(self._data_dir),
-            "processes": self._settings.processes,
+            "processes": self._layout,
             "owner_pid": str(self._settings.owner_pid),
             **where,
         }

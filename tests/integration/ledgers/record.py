@@ -169,9 +169,11 @@ class Plane:
         return json.loads((self.directory / "plane" / "plane.json").read_text())
 
     def pids(self) -> list[int]:
-        """Of the supervisor and the process that runs the services."""
+        """Of the supervisor and the processes that run the services."""
         card = self.card()
-        return [int(card["supervisor_pid"]), int(card["pids"]["one"])]
+        others = ("api", "broker", "database")
+        services = [int(pid) for name, pid in card["pids"].items() if name not in others]
+        return [int(card["supervisor_pid"]), *services]
 
 
 def deployments(replicas: int, cpu: str = "250m", names: tuple[str, ...] = NAMES) -> list[str]:
