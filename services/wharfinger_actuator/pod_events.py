@@ -11,11 +11,11 @@ from contextlib import suppress
 
 import structlog
 
-from wharfinger.domain.time import Micros
+from wharfinger.domain.time import SECOND, Micros
 from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.pausing import paused
 from wharfinger.stages.actuator.answers import ApiAnswer
-from wharfinger.stages.actuator.attempts import FORBIDDEN_S, SECOND_US
+from wharfinger.stages.actuator.attempts import FORBIDDEN_S
 from wharfinger.stages.actuator.effects import Effect
 from wharfinger.stages.actuator.pod_events import (
     BURST,
@@ -69,13 +69,13 @@ class PodEvents:
     def hold(self) -> None:
         """A burst of effects begins. Events wait until `free`, for `HELD_S` at most."""
         self._free.clear()
-        self._held_until = self._clock() + int(HELD_S * SECOND_US)
+        self._held_until = self._clock() + int(HELD_S * SECOND)
 
     def free(self) -> None:
         self._free.set()
 
     async def _until_free(self) -> None:
-        left = (self._held_until - self._clock()) / SECOND_US
+        left = (self._held_until - self._clock()) / SECOND
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, left)):
                 await self._free.wait()
@@ -90,7 +90,7 @@ class PodEvents:
             if not await paused(api):
                 for event, at in events:
                     await self._until_free()
-                    await asyncio.sleep(self._budget.take(self._clock()) / SECOND_US)
+                    await asyncio.sleep(self._budget.take(self._clock()) / SECOND)
                     await self._send(api, event, at)
             if self.dropped > dropped:
                 log.info("events.dropped", cluster=self._cluster, count=self.dropped - dropped)
@@ -113,7 +113,7 @@ class PodEvents:
         if 200 <= answer.code < 300:
             return
         if answer.code in (401, 403):
-            self._stopped_until = at + int(FORBIDDEN_S * SECOND_US)
+            self._stopped_until = at + int(FORBIDDEN_S * SECOND)
         log.info(
             "event.not_sent",
             cluster=self._cluster,

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import structlog
 
 from wharfinger.domain.text import one_line
-from wharfinger.domain.time import Micros
+from wharfinger.domain.time import SECOND, Micros
 from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.changed_objects import NodeObject, PodObject
 from wharfinger.runtime.kube.identity import AWAY, Identity, ReplacedError
@@ -27,7 +27,7 @@ from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.stages.actuator import ActuatorState, open_effects
 from wharfinger.stages.actuator.answers import NO_ANSWER, ApiAnswer, Outcome
-from wharfinger.stages.actuator.attempts import SECOND_US, Attempts, Key
+from wharfinger.stages.actuator.attempts import Attempts, Key
 from wharfinger.stages.actuator.effects import Effect, EffectObject
 from wharfinger.stages.actuator.node_room import with_room
 from wharfinger.stages.actuator.observed import Rejections, reported
@@ -224,7 +224,7 @@ class Writer:
             return "the facts of the cluster are not complete"
         # What was read from the beginning of a topic says nothing of the present.
         fresh_s = max(FRESH_S, self.joined.lease_s or 0)
-        if work.heard < max(caught_up_at, at - int(fresh_s * SECOND_US)):
+        if work.heard < max(caught_up_at, at - int(fresh_s * SECOND)):
             return f"not heard of for {fresh_s:g} s"
         return ""
 
@@ -352,7 +352,7 @@ class Writer:
 
     async def _rest(self, due: Micros | None) -> None:
         """Until woken, until `due`, or for `LOOK_S`."""
-        wait_s = LOOK_S if due is None else min(LOOK_S, max(0.0, (due - self._clock()) / SECOND_US))
+        wait_s = LOOK_S if due is None else min(LOOK_S, max(0.0, (due - self._clock()) / SECOND))
         try:
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()

@@ -20,7 +20,7 @@ import structlog
 from wharfinger.domain.actuation import Mode
 from wharfinger.domain.cluster import MAY_READ, Cluster, Places, kinds_not_readable, stale_kinds
 from wharfinger.domain.text import one_line
-from wharfinger.domain.time import Micros
+from wharfinger.domain.time import SECOND, Micros
 from wharfinger.events.accepted import Fact
 from wharfinger.events.cluster_state import (
     FinishedPodsObserved,
@@ -42,7 +42,7 @@ from wharfinger.runtime.kube.watched import NODE_METRICS, WATCHED
 from wharfinger.runtime.ledger import FactWriter, Ledger
 from wharfinger.runtime.ledger.fact_events import event_of
 from wharfinger.stages.collector import ObservedCluster
-from wharfinger.stages.collector.state import FRESH, REPLACED, SECOND_US
+from wharfinger.stages.collector.state import FRESH, REPLACED
 from wharfinger_collector.metrics_api import MetricsApi, SendLoads
 from wharfinger_collector.rights_review import RightsReview
 from wharfinger_collector.sending import SOURCE, FactSender
@@ -274,7 +274,7 @@ class Member:
         stale = {
             kind
             for kind, watched in self._watched.items()
-            if watched.broken_since is not None and at - watched.broken_since > STALE_S * SECOND_US
+            if watched.broken_since is not None and at - watched.broken_since > STALE_S * SECOND
         }
         self.facts.condition(FRESH, not stale & {"Node", "Pod"}, at)
         for kind in sorted(stale | stale_kinds(self.facts.cluster)):

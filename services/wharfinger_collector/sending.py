@@ -8,13 +8,12 @@ from typing import Protocol
 
 import structlog
 
-from wharfinger.domain.time import Micros
+from wharfinger.domain.time import SECOND, Micros
 from wharfinger.domain.value import digest
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import derived_id
 from wharfinger.runtime.ledger import FactWriter, Ledger, Submission, Transient
 from wharfinger.stages.collector import Sighted
-from wharfinger.stages.collector.state import SECOND_US
 
 SOURCE = "/wharfinger/collector"
 
@@ -77,7 +76,7 @@ class FactSender:
                 await self.accept(due)
                 continue
             next_at = self._facts.next_at()
-            wait_s = None if next_at is None else max(0.0, (next_at - at) / SECOND_US)
+            wait_s = None if next_at is None else max(0.0, (next_at - at) / SECOND)
             try:
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()

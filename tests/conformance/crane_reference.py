@@ -13,9 +13,10 @@ from tests.reference import crane
 from tests.reference.crane import BindingRecords, CraneFault, LoadValue, usage
 from tests.reference.crane_sync import CraneNode, Heard, sync
 
+from wharfinger.domain.time import SECOND
 from wharfinger.engine.load.annotations import NANOS, stamp, stamp_ns
 from wharfinger.manifests.crane import DynamicSpec, HotValue
-from wharfinger.stages.annotator.cadence import SECOND, QueryTimetable
+from wharfinger.stages.annotator.cadence import QueryTimetable
 
 Json = dict[str, Any]
 

@@ -17,6 +17,7 @@ from wharfinger.domain.cluster_objects import NodeClaimStatus
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.pod_traits import PodTraits
 from wharfinger.domain.taints import Taint
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.value import canonical
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.nodes.node_images import NodeImages
@@ -46,7 +47,6 @@ from wharfinger.stages.collector.state import (
     NOT_READ,
     OBJECTS_US,
     PODS_US,
-    SECOND_US,
     SETTLED_US,
     WAITING_US,
 )
@@ -222,11 +222,11 @@ def test_after_all_facts_the_reader_knows_what_is_there(steps: list[tuple[str, s
 @given(st.lists(st.sampled_from(UIDS), unique=True, min_size=1), st.integers(0, 500_000))
 def test_a_pod_that_is_bound_is_never_left_out(uids: list[str], later: int) -> None:
     facts, reader = listed([node("n1")], [unbound(uid) for uid in UIDS]), Reader()
-    for sighted in facts.due(SECOND_US):
+    for sighted in facts.due(SECOND):
         reader.fold(sighted)
     for uid in uids:
-        facts.see_pod(pod(uid, "n1"), 2 * SECOND_US)
-    for sighted in facts.due(2 * SECOND_US + later):
+        facts.see_pod(pod(uid, "n1"), 2 * SECOND)
+    for sighted in facts.due(2 * SECOND + later):
         reader.fold(sighted)
         assert set(reader.uids()) == set(UIDS)
 
@@ -253,9 +253,9 @@ def test_at_no_time_is_a_bound_pod_left_out(
 ) -> None:
     """Pods of several buckets are bound to several nodes, while others that wait change, and facts
     are sent, or not accepted, in between."""
-    facts, reader, at = placed_here() if ours else listed(), Reader(), 2 * SECOND_US
+    facts, reader, at = placed_here() if ours else listed(), Reader(), 2 * SECOND
     for uid in CROWDED:
-        facts.see_pod(unbound(uid), SECOND_US)
+        facts.see_pod(unbound(uid), SECOND)
     for sighted in facts.due(at):
         reader.fold(sighted)
     on: dict[str, str] = {}
@@ -283,17 +283,17 @@ def test_at_no_time_is_a_bound_pod_left_out(
 
 
 def test_what_was_decided_here_waits_for_the_next_second_and_is_sent_together() -> None:
-    facts, begun = placed_here(), 5 * SECOND_US + 300_000
+    facts, begun = placed_here(), 5 * SECOND + 300_000
     for uid in UIDS:
-        facts.see_pod(unbound(uid), SECOND_US)
-    facts.due(2 * SECOND_US)
+        facts.see_pod(unbound(uid), SECOND)
+    facts.due(2 * SECOND)
     facts.see_pod(pod("u0", "n0"), begun)
     facts.see_pod(pod("u1", "n1"), begun + 300_000)
     started = msgspec.structs.replace(pod("u0", "n0"), started_us=begun)
     facts.see_pod(started, begun + 400_000)
-    assert facts.next_at() == 6 * SECOND_US
-    assert facts.due(6 * SECOND_US - 1) == []
-    sent = [s.fact.data for s in facts.due(6 * SECOND_US)]
+    assert facts.next_at() == 6 * SECOND
+    assert facts.due(6 * SECOND - 1) == []
+    sent = [s.fact.data for s in facts.due(6 * SECOND)]
     assert [f.pods for f in sent if isinstance(f, PodsObserved)] == [(started,), (pod("u1", "n1"),)]
     assert facts.next_at() is None, "both wait no more"
 
@@ -302,10 +302,10 @@ def test_what_was_decided_here_waits_for_the_next_second_and_is_sent_together() 
 def test_what_was_not_decided_here_does_not_wait_for_the_next_second(ours: bool) -> None:
     """A pod that others have bound, or that is new on its node, uses more or less of it, or ends:
     its room is not charged yet, or still is."""
-    facts, begun = placed_here() if ours else listed(), 5 * SECOND_US
-    facts.see_pod(unbound("u0"), SECOND_US)
-    facts.see_pod(pod("u1", "n1"), SECOND_US)
-    facts.due(2 * SECOND_US)
+    facts, begun = placed_here() if ours else listed(), 5 * SECOND
+    facts.see_pod(unbound("u0"), SECOND)
+    facts.see_pod(pod("u1", "n1"), SECOND)
+    facts.due(2 * SECOND)
     seen: list[Pod] = [
         pod("u9", "n1"),
         pod("u1", "n1", 500),
@@ -323,10 +323,10 @@ def test_what_was_not_decided_here_does_not_wait_for_the_next_second(ours: bool)
 
 def test_a_new_pod_that_waits_brings_no_other_fact_forward() -> None:
     """Only those of nodes that took pods of the same bucket."""
-    facts, begun = placed_here(), 5 * SECOND_US
+    facts, begun = placed_here(), 5 * SECOND
     for uid in UIDS:
-        facts.see_pod(unbound(uid), SECOND_US)
-    facts.due(2 * SECOND_US)
+        facts.see_pod(unbound(uid), SECOND)
+    facts.due(2 * SECOND)
     beside = next(uid for uid in UIDS if waiting_bucket(uid) != waiting_bucket("u0"))
     facts.see_pod(pod("u0", "n0"), begun)
     facts.see_pod(unbound(beside, 200), begun)
@@ -342,9 +342,9 @@ def test_a_new_pod_that_waits_brings_no_other_fact_forward() -> None:
 def test_a_pod_that_finishes_is_off_its_node_before_it_is_known_as_finished(before: int) -> None:
     """Another pod of the node finished earlier, and its fact is due just then."""
     facts, reader = listed([node("n1")], [pod("u1", "n1"), pod("u2", "n1")]), Reader()
-    for sighted in facts.due(SECOND_US):
+    for sighted in facts.due(SECOND):
         reader.fold(sighted)
-    begin = 2 * SECOND_US
+    begin = 2 * SECOND
     facts.see_finished(pod("u1", "n1"), begin)
     for sighted in facts.due(begin + PODS_US):
         reader.fold(sighted)
@@ -359,17 +359,17 @@ def test_what_an_earlier_collector_saw_as_finished_and_is_gone_is_taken_back() -
     facts = ObservedCluster(OSLO, known)
     facts.list_nodes([node("n1")], 0)
     facts.list_pods([], 0)
-    assert FinishedPodsObserved("oslo", "n1", ()) in [s.fact.data for s in facts.due(SECOND_US)]
+    assert FinishedPodsObserved("oslo", "n1", ()) in [s.fact.data for s in facts.due(SECOND)]
 
 
 def test_nothing_is_sent_before_both_lists_are_complete() -> None:
     facts = ObservedCluster(OSLO)
     facts.list_pods([pod("u", "n1")], 0)
     facts.see_node(node("n1"), 0)
-    assert facts.due(10 * SECOND_US) == []
+    assert facts.due(10 * SECOND) == []
     assert facts.next_at() is None
     facts.list_nodes([node("n1")], 0)
-    assert len(facts.due(10 * SECOND_US)) == BUCKETS_MIN + 1
+    assert len(facts.due(10 * SECOND)) == BUCKETS_MIN + 1
 
 
 def test_a_cluster_that_refuses_to_be_listed_is_known_and_takes_nothing_until_it_is() -> None:
@@ -384,11 +384,11 @@ def test_a_cluster_that_refuses_to_be_listed_is_known_and_takes_nothing_until_it
     assert facts.unlisted(0) == [], "it has not changed"
     facts.unsent([sighted], 0)
     assert [s.fact for s in facts.unlisted(0)] == [sighted.fact], "it was not accepted"
-    assert facts.due(SECOND_US) == []
+    assert facts.due(SECOND) == []
     facts.condition("MayReadNode", True, 0)
     facts.list_nodes([node("n1")], 0)
     facts.list_pods([], 0)
-    assert ClusterObserved(OSLO) in [s.fact.data for s in facts.due(SECOND_US)]
+    assert ClusterObserved(OSLO) in [s.fact.data for s in facts.due(SECOND)]
     assert facts.unlisted(0) == []
 
 
@@ -412,7 +412,7 @@ def test_what_an_earlier_collector_saw_and_is_gone_is_taken_back() -> None:
     facts = ObservedCluster(OSLO, known)
     facts.list_nodes([node("n1")], 0)
     facts.list_pods([pod("u", "n1")], 0)
-    sent = [s.fact.data for s in facts.due(SECOND_US)]
+    sent = [s.fact.data for s in facts.due(SECOND)]
     assert PodsObserved("oslo", "gone", ()) in sent
     assert {n.buckets for n in sent if isinstance(n, NodesObserved)} == {32}, "never fewer"
 
@@ -426,7 +426,7 @@ def test_waiting_pods_that_an_earlier_collector_saw_are_taken_back() -> None:
     facts = ObservedCluster(OSLO, known)
     facts.list_nodes([node("n1")], 0)
     facts.list_pods([unbound("u1")], 0)
-    sent = [s.fact.data for s in facts.due(SECOND_US)]
+    sent = [s.fact.data for s in facts.due(SECOND)]
     assert WaitingPodsObserved("oslo", "old", 3, WAITING_BUCKETS, ()) in sent
     assert PodsObserved("oslo", "", ()) in sent
     assert facts.counts == {"nodes": 1, "pods": 1, "waiting": 1}
@@ -435,33 +435,33 @@ def test_waiting_pods_that_an_earlier_collector_saw_are_taken_back() -> None:
 def test_what_the_value_does_not_hold_is_no_fact() -> None:
     """A node's heartbeat comes as the same domain value."""
     facts = listed([node("n1")], [pod("u", "n1")])
-    facts.due(SECOND_US)
-    facts.see_node(node("n1"), 2 * SECOND_US)
-    facts.see_pod(pod("u", "n1"), 2 * SECOND_US)
+    facts.due(SECOND)
+    facts.see_node(node("n1"), 2 * SECOND)
+    facts.see_pod(pod("u", "n1"), 2 * SECOND)
     assert facts.next_at() is None
 
 
 def test_there_and_back_within_the_wait_is_no_fact() -> None:
     facts = listed([node("n1")], [pod("u", "n1")])
-    facts.due(SECOND_US)
-    facts.see_pod(pod("u", "n1", 500), 2 * SECOND_US)
-    facts.see_pod(pod("u", "n1", 100), 2 * SECOND_US + 1)
-    assert facts.due(3 * SECOND_US) == []
+    facts.due(SECOND)
+    facts.see_pod(pod("u", "n1", 500), 2 * SECOND)
+    facts.see_pod(pod("u", "n1", 100), 2 * SECOND + 1)
+    assert facts.due(3 * SECOND) == []
 
 
 def test_another_mode_reports_all_nodes_again() -> None:
     facts = listed([node("n1"), node("n2")], [])
-    assert {nodes.places for nodes in _nodes(facts.due(SECOND_US))} == {""}
+    assert {nodes.places for nodes in _nodes(facts.due(SECOND))} == {""}
     changed = msgspec.structs.replace(facts.cluster, places="none", scheduler="wharfinger")
-    facts.observe_cluster(changed, 2 * SECOND_US)
-    again = _nodes(facts.due(2 * SECOND_US))
+    facts.observe_cluster(changed, 2 * SECOND)
+    again = _nodes(facts.due(2 * SECOND))
     assert {(nodes.places, nodes.scheduler) for nodes in again} == {("none", "wharfinger")}
     changed = msgspec.structs.replace(facts.cluster, evicts=True)
-    facts.observe_cluster(changed, 3 * SECOND_US)
-    assert {nodes.evicts for nodes in _nodes(facts.due(4 * SECOND_US))} == {True}
+    facts.observe_cluster(changed, 3 * SECOND)
+    assert {nodes.evicts for nodes in _nodes(facts.due(4 * SECOND))} == {True}
     assert [nodes.bucket for nodes in again] == list(range(again[0].buckets))
-    facts.observe_cluster(changed, 3 * SECOND_US)
-    assert _nodes(facts.due(4 * SECOND_US)) == []
+    facts.observe_cluster(changed, 3 * SECOND)
+    assert _nodes(facts.due(4 * SECOND)) == []
 
 
 def _nodes(sighted: list[Sighted]) -> list[NodesObserved]:
@@ -470,22 +470,22 @@ def _nodes(sighted: list[Sighted]) -> list[NodesObserved]:
 
 def test_taints_are_sent_at_once_and_labels_wait() -> None:
     facts = listed([node("n1"), node("n2")])
-    facts.due(SECOND_US)
-    facts.see_node(node("n1", labels={"a": "b"}), 2 * SECOND_US)
-    assert facts.next_at() == 2 * SECOND_US + NODES_US
-    facts.see_node(node("n2", taints=(Taint("k", "NoSchedule"),)), 2 * SECOND_US)
-    assert facts.next_at() == 2 * SECOND_US
+    facts.due(SECOND)
+    facts.see_node(node("n1", labels={"a": "b"}), 2 * SECOND)
+    assert facts.next_at() == 2 * SECOND + NODES_US
+    facts.see_node(node("n2", taints=(Taint("k", "NoSchedule"),)), 2 * SECOND)
+    assert facts.next_at() == 2 * SECOND
 
 
 def test_a_claim_that_comes_or_goes_is_sent_earlier_than_one_that_changes() -> None:
     """One that is made and deleted within the wait of other objects would not be known."""
     facts = listed([node("n1")])
     facts.list_objects("NodeClaim", (), 0)
-    facts.due(SECOND_US)
+    facts.due(SECOND)
     made = NodeClaimStatus("web-1", "web")
     launched = msgspec.structs.replace(made, launched=True)
     deleted = msgspec.structs.replace(launched, deleting=True)
-    at = 10 * SECOND_US
+    at = 10 * SECOND
     for seen, wait_us in ((made, CLAIMS_US), (launched, OBJECTS_US), (deleted, CLAIMS_US)):
         facts.see_object("NodeClaim", seen, at)
         assert facts.next_at() == at + wait_us
@@ -499,11 +499,11 @@ def test_a_claim_that_comes_or_goes_is_sent_earlier_than_one_that_changes() -> N
 
 def test_a_burst_on_a_node_is_one_fact() -> None:
     facts = listed([node("n1")])
-    facts.due(SECOND_US)
+    facts.due(SECOND)
     for i in range(50):
-        facts.see_pod(pod(f"p{i}", "n1"), 2 * SECOND_US + i)
-    assert facts.due(2 * SECOND_US + PODS_US - 1) == []
-    (only,) = facts.due(2 * SECOND_US + PODS_US)
+        facts.see_pod(pod(f"p{i}", "n1"), 2 * SECOND + i)
+    assert facts.due(2 * SECOND + PODS_US - 1) == []
+    (only,) = facts.due(2 * SECOND + PODS_US)
     assert isinstance(only.fact.data, PodsObserved)
     assert len(only.fact.data.pods) == 50
 
@@ -512,7 +512,7 @@ def test_buckets_grow_with_the_nodes_and_are_bounded_in_bytes() -> None:
     labels = {f"label-{i}": "x" * 60 for i in range(40)}
     nodes = [node(f"n{i}", labels=labels) for i in range(2000)]
     facts, reader = listed(nodes), Reader()
-    sent = facts.due(SECOND_US)
+    sent = facts.due(SECOND)
     for sighted in sent:
         reader.fold(sighted)
     assert reader.nodes() == {n.name: n for n in nodes}
@@ -522,13 +522,13 @@ def test_buckets_grow_with_the_nodes_and_are_bounded_in_bytes() -> None:
 
 def test_what_cannot_be_read_is_said_by_the_cluster_until_it_can() -> None:
     facts = listed([node("n1")], [pod("u", "n1")])
-    facts.due(SECOND_US)
-    facts.unreadable("pod", "u", "spec: no", SECOND_US)
-    facts.unreadable("node", "n1", "status: no", SECOND_US)
-    facts.readable("pod", "u", SECOND_US)
+    facts.due(SECOND)
+    facts.unreadable("pod", "u", "spec: no", SECOND)
+    facts.unreadable("node", "n1", "status: no", SECOND)
+    facts.readable("pod", "u", SECOND)
     assert facts.cluster.conditions == {COMPLETE: "False"}
     assert facts.pod("u") is not None
-    facts.readable("node", "n1", SECOND_US)
+    facts.readable("node", "n1", SECOND)
     assert facts.cluster.conditions == {}
 
 
@@ -546,13 +546,13 @@ def test_images_are_apart_from_nodes_and_come_at_most_every_five_minutes(
     history: list[tuple[str, dict[str, int] | None, bool]],
 ) -> None:
     """`None`: the node is deleted. A list as well as single changes."""
-    facts, reader, at = ObservedCluster(OSLO), Reader(), SECOND_US
+    facts, reader, at = ObservedCluster(OSLO), Reader(), SECOND
     there: dict[str, Node] = {}
     facts.list_nodes([], at)
     facts.list_pods([], at)
     times: list[int] = []
     for name, images, listed in history:
-        at += 20 * SECOND_US
+        at += 20 * SECOND
         if images is None:
             there.pop(name, None)
             facts.lose_node(name, at)
@@ -568,7 +568,7 @@ def test_images_are_apart_from_nodes_and_come_at_most_every_five_minutes(
             reader.fold(fact)
         assert {n: facts.node(n) for n in there} == there
     assert all(later - earlier >= IMAGES_US for earlier, later in itertools.pairwise(times))
-    for fact in facts.due(at + IMAGES_US + 5 * SECOND_US):
+    for fact in facts.due(at + IMAGES_US + 5 * SECOND):
         reader.fold(fact)
     assert reader.nodes() == {n: msgspec.structs.replace(v, images={}) for n, v in there.items()}
     assert {n: reader.images.on(n) for n in there} == {
@@ -580,9 +580,9 @@ def test_many_images_are_cut_into_more_facts_each_of_them_small() -> None:
     facts, reader = ObservedCluster(OSLO), Reader()
     images = {f"registry.example/team/image-{i}:1": 50_000_000 + i for i in range(50)}
     nodes = [node(f"n{i:04d}", images=images) for i in range(400)]
-    facts.list_nodes(nodes, SECOND_US)
-    facts.list_pods([], SECOND_US)
-    due = facts.due(SECOND_US)
+    facts.list_nodes(nodes, SECOND)
+    facts.list_pods([], SECOND)
+    due = facts.due(SECOND)
     sizes = [
         len(canonical(f.fact.data)) for f in due if isinstance(f.fact.data, NodeImagesObserved)
     ]
@@ -601,7 +601,7 @@ def test_many_images_are_cut_into_more_facts_each_of_them_small() -> None:
 def test_images_that_an_earlier_collector_reported_and_that_are_gone_are_taken_back() -> None:
     known: list[Fact] = [NodeImagesObserved("oslo", 1, 2, (ImageOnNodes("a:1", 5, ("n1",)),))]
     facts = ObservedCluster(OSLO, known)
-    facts.list_nodes([node("n1")], SECOND_US)
-    facts.list_pods([], SECOND_US)
-    sent = [s.fact.data for s in facts.due(SECOND_US)]
+    facts.list_nodes([node("n1")], SECOND)
+    facts.list_pods([], SECOND)
+    sent = [s.fact.data for s in facts.due(SECOND)]
     assert NodeImagesObserved("oslo", 1, 2, ()) in sent

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from tests.hunting import examples
 from tests.scenarios.fleet_plane import STREAM, FleetPlane, a_binding, a_cluster, room
 
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.value import Value
 from wharfinger.kernel.recover import recover
 from wharfinger.kernel.step import step
-from wharfinger.stages.fleet.backoff import CALM_S, SECOND, pause_after, refused
+from wharfinger.stages.fleet.backoff import CALM_S, pause_after, refused
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.pod_traits import PodTraits
 from wharfinger.domain.pod_upkeep import PodUpkeep
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.assignments import (
@@ -43,7 +44,6 @@ from wharfinger.stages.actuator.attempts import (
     FACT_S,
     FORBIDDEN_S,
     MINUTE_US,
-    SECOND_US,
     Attempts,
 )
 from wharfinger.stages.actuator.effects import Cause, Effect, EffectObject
@@ -132,7 +132,7 @@ def test_a_budget_blocks_and_too_many_requests_slow() -> None:
     attempts = Attempts()
     pauses = []
     for _ in range(6):
-        pauses.append(attempts.answered(REMOVE, budget, 0).due / SECOND_US)
+        pauses.append(attempts.answered(REMOVE, budget, 0).due / SECOND)
     assert pauses == [5, 10, 20, 40, 60, 60]
 
 
@@ -190,7 +190,7 @@ def test_a_namespace_that_ends_stops_nothing_in_others() -> None:
 
 def test_what_is_accepted_and_changes_nothing_is_sent_less_and_less_often() -> None:
     attempts = Attempts()
-    pauses = [attempts.answered(REMOVE, ApiAnswer(201), 0).due / SECOND_US for _ in range(7)]
+    pauses = [attempts.answered(REMOVE, ApiAnswer(201), 0).due / SECOND for _ in range(7)]
     assert pauses == [10, 20, 40, 80, 160, 300, 300]
 
 
@@ -198,9 +198,9 @@ def test_what_is_accepted_and_changes_nothing_is_sent_less_and_less_often() -> N
 def test_a_pause_that_the_server_asks_for_is_kept(code: int) -> None:
     attempts = Attempts()
     asked = ApiAnswer(code, retry_after_s=7.0)
-    assert attempts.answered(REMOVE, asked, 0).due == 7 * SECOND_US
+    assert attempts.answered(REMOVE, asked, 0).due == 7 * SECOND
     a_day = ApiAnswer(code, retry_after_s=86400.0)
-    assert attempts.answered(REMOVE, a_day, 0).due <= 60 * SECOND_US
+    assert attempts.answered(REMOVE, a_day, 0).due <= 60 * SECOND
 
 
 def test_of_a_workload_one_pod_is_evicted_at_a_time_and_of_a_cluster_ten_a_minute() -> None:
@@ -225,8 +225,8 @@ def test_an_accepted_request_is_sent_again_only_where_no_fact_follows() -> None:
     attempts = Attempts()
     assert attempts.due([CLOSE], 0) == [CLOSE]
     attempts.answered(CLOSE, ApiAnswer(200), 0)
-    assert attempts.due([CLOSE], int(FACT_S * SECOND_US) - 1) == []
-    assert attempts.due([CLOSE], int(FACT_S * SECOND_US)) == [CLOSE]
+    assert attempts.due([CLOSE], int(FACT_S * SECOND) - 1) == []
+    assert attempts.due([CLOSE], int(FACT_S * SECOND)) == [CLOSE]
 
 
 def test_an_effect_that_was_done_and_is_open_again_is_sent_at_once() -> None:
@@ -240,7 +240,7 @@ def test_a_missing_right_stops_the_verb_and_no_other() -> None:
     attempts = Attempts()
     attempts.answered(CLOSE, ApiAnswer(403), 0)
     assert attempts.due([CLOSE, REOPEN, REMOVE], 1) == [REMOVE]
-    assert attempts.due([REOPEN], int(FORBIDDEN_S * SECOND_US)) == [REOPEN]
+    assert attempts.due([REOPEN], int(FORBIDDEN_S * SECOND)) == [REOPEN]
 
 
 def test_a_pod_that_cannot_be_marked_keeps_no_other_from_being_bound() -> None:
@@ -345,9 +345,9 @@ def test_an_event_says_the_same_under_the_same_name() -> None:
 
 def test_events_are_limited_and_come_again_with_time() -> None:
     budget = EventBudget()
-    waits = [budget.take(SECOND_US) for _ in range(BURST + 3)]
+    waits = [budget.take(SECOND) for _ in range(BURST + 3)]
     assert waits == [0] * BURST + [EVERY_US, 2 * EVERY_US, 3 * EVERY_US]
-    assert budget.take(SECOND_US + 3 * EVERY_US) == EVERY_US, "those before it were sent meanwhile"
+    assert budget.take(SECOND + 3 * EVERY_US) == EVERY_US, "those before it were sent meanwhile"
     assert [budget.take(MINUTE_US) for _ in range(2 * BURST)].count(0) == BURST
 
 
@@ -359,16 +359,16 @@ def test_an_object_that_always_changes_is_refused() -> None:
 
 
 def test_fewer_requests_are_under_way_after_too_many() -> None:
-    paced, at = Concurrency(), SECOND_US
+    paced, at = Concurrency(), SECOND
     paced.answered(Outcome.SLOWED, at)
     assert paced.allowed == MOST // 2
     paced.answered(Outcome.SLOWED, at + 1)  # one of the same burst
     assert paced.allowed == MOST // 2
     for second in range(2, 100):
-        paced.answered(Outcome.SLOWED, second * SECOND_US)
+        paced.answered(Outcome.SLOWED, second * SECOND)
     assert paced.allowed == LEAST
     for second in range(100, 300):
-        paced.answered(Outcome.SENT, second * SECOND_US)
+        paced.answered(Outcome.SENT, second * SECOND)
     assert paced.allowed == MOST
 
 
@@ -377,21 +377,21 @@ def test_one_refusal_among_many_answers_halves_and_a_quiet_second_raises() -> No
     for tenth in range(100):
         slow = tenth % 10 == 5
         outcome = Outcome.SLOWED if slow else Outcome.SENT
-        paced.answered(outcome, (10 + tenth) * SECOND_US // 10)
+        paced.answered(outcome, (10 + tenth) * SECOND // 10)
     assert paced.allowed == LEAST, "once in each second"
     for tenth in range(110, 150):
-        paced.answered(Outcome.SENT, tenth * SECOND_US // 10)
+        paced.answered(Outcome.SENT, tenth * SECOND // 10)
     assert paced.allowed > LEAST, "it comes back"
 
 
 def test_no_request_is_begun_in_a_pause_that_the_server_asks_for() -> None:
-    paced, at = Concurrency(), 100 * SECOND_US
+    paced, at = Concurrency(), 100 * SECOND
     paced.answered(Outcome.SLOWED, at, asked_s=3.0)
-    assert paced.paused(at + 3 * SECOND_US - 1)
-    assert not paced.paused(at + 3 * SECOND_US)
+    assert paced.paused(at + 3 * SECOND - 1)
+    assert not paced.paused(at + 3 * SECOND)
     paced.answered(Outcome.SLOWED, at, asked_s=86400.0)
-    assert not paced.paused(at + int(PAUSE_S_MAX * SECOND_US)), "a proxy may name a day"
-    assert not paced.paused(at + 60 * SECOND_US)
+    assert not paced.paused(at + int(PAUSE_S_MAX * SECOND)), "a proxy may name a day"
+    assert not paced.paused(at + 60 * SECOND)
 
 
 def test_no_other_pod_of_a_workload_is_evicted_while_one_may_be() -> None:
@@ -520,7 +520,7 @@ def test_what_is_reported_of_an_answer(
     effect: Effect, code: int, after_s: int, outcome: str | None
 ) -> None:
     message = "non-empty .spec.schedulingGates" if effect is GATED else "why"
-    attempts, at = Attempts(), after_s * SECOND_US
+    attempts, at = Attempts(), after_s * SECOND
     for when in dict.fromkeys((0, at)):
         made = attempts.answered(effect, ApiAnswer(code, "Reason", message), when)
     found = reported(effect, made, at)

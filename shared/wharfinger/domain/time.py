@@ -24,6 +24,8 @@ _MOMENT = "a moment of a stream's time"
 Micros: TypeAlias = Annotated[int, _MOMENT]
 """Microseconds since the epoch, UTC. A round's `at` is the only clock a decision sees."""
 
+SECOND: Micros = 1_000_000
+
 
 def moved(value: Any, kind: Any, since: Micros, by: int) -> Any:
     """`value`, of the type `kind`, with `by` microseconds added to each moment in it that is not

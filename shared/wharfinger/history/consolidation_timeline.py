@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from wharfinger.domain.policy import Policy
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.value import Value
 from wharfinger.engine.disruption.prices import NodePrices
 from wharfinger.events.accepted import accepted
@@ -62,7 +63,7 @@ from wharfinger.runtime.ledger import DecisionQuery, Ledger
 from wharfinger.stages.cluster.cluster_snapshot import scene
 from wharfinger.stages.cluster.state import ClusterStageState
 from wharfinger.stages.provider import Deed
-from wharfinger.stages.world import SECOND, World, foreign_pods
+from wharfinger.stages.world import World, foreign_pods
 
 PROVIDES_AFTER_S = 60
 """Seconds from a claim to its node, and from a decided removal to the end of the node: about what

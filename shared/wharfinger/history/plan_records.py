@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from wharfinger.domain.ids import ClusterName
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.value import Value
 from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.codec import decode_data, made
@@ -24,7 +25,6 @@ from wharfinger.events.proposals import (
 from wharfinger.events.streams import FLEET
 from wharfinger.kernel.decider import Micros
 
-SECOND: Micros = 1_000_000
 HORIZON_US: Micros = 3600 * SECOND
 """How far ahead a plan looks: longer than most `tolerationSeconds`."""
 

@@ -24,6 +24,7 @@ from uuid import UUID
 
 import msgspec
 
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.value import Value
 from wharfinger.engine.nodes.occupancy import Occupancy
 from wharfinger.events.assignments import Assigned, AssignmentItem, AssignmentsDecided
@@ -82,8 +83,6 @@ from wharfinger.stages.fleet.promised import plan_answers_in, promised_in
 from wharfinger.stages.fleet.quota_capacity import QuotasLeft, rooms_left
 from wharfinger.stages.fleet.state import FleetState
 from wharfinger.stages.provider import Deed, SimulatedProvider
-
-SECOND: Micros = 1_000_000
 
 TURNS_MAX = 10_000
 """Maximum number of turns at one moment. A plane that still publishes then has a bug in a stage."""

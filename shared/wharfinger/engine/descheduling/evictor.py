@@ -21,6 +21,7 @@ from enum import Enum
 from wharfinger.domain.cluster_objects import DisruptionBudget
 from wharfinger.domain.descheduling import DeschedulingPolicy, EvictorArgs
 from wharfinger.domain.node import Pod
+from wharfinger.domain.time import SECOND
 from wharfinger.engine.descheduling.fit import Fit, Mask
 from wharfinger.engine.descheduling.steadiness import Memory
 from wharfinger.engine.descheduling.view import (
@@ -41,8 +42,6 @@ EVICT = "descheduler.alpha.kubernetes.io/evict"
 PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 """Pod annotation: other pods are evicted before this one, or it is never evicted
 (`EvictorArgs.no_eviction`)."""
-
-SECOND_US = 1_000_000
 
 
 class EvictionResult(Enum):
@@ -478,7 +477,7 @@ def _few(evictor: Evictor, pod: Pod) -> bool:
 
 
 def _young(evictor: Evictor, pod: Pod) -> bool:
-    least = evictor.args.min_age_s * SECOND_US
+    least = evictor.args.min_age_s * SECOND
     return least > 0 and (
         pod.started_us == 0 or evictor.going.cluster.view.at - pod.started_us < least
     )

@@ -19,11 +19,10 @@ from wharfinger.domain.descheduling import (
 )
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.pod_upkeep import ContainerState, PodCondition
+from wharfinger.domain.time import SECOND
 from wharfinger.engine.descheduling.evictor import EvictionResult, Evictor
 from wharfinger.engine.descheduling.view import owners, upkeep
 from wharfinger.engine.descheduling.violations import concerned, evict_one_by_one
-
-SECOND_US = 1_000_000
 
 
 def born_us(pod: Pod) -> int:
@@ -32,7 +31,7 @@ def born_us(pod: Pod) -> int:
 
 def age_s(pod: Pod, at: int) -> int | None:
     born = born_us(pod)
-    return (at - born) // SECOND_US if born else None
+    return (at - born) // SECOND if born else None
 
 
 def containers(pod: Pod, init: bool) -> list[ContainerState]:
@@ -128,7 +127,7 @@ def _meets(asked: ConditionFilter, condition: PodCondition, at: int) -> bool:
         return False
     if asked.since_s is None:
         return True
-    return condition.since_us > 0 and at - condition.since_us >= asked.since_s * SECOND_US
+    return condition.since_us > 0 and at - condition.since_us >= asked.since_s * SECOND
 
 
 def _states(pod: Pod, init: bool) -> list[str]:

@@ -20,8 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from wharfinger.domain.descheduling import DeschedulingPolicy
-
-SECOND_US = 1_000_000
+from wharfinger.domain.time import SECOND
 
 REST_MAX_S = 7 * 86_400
 """Longest cool-down of a workload, in seconds: one week."""
@@ -82,7 +81,7 @@ class Memory:
         """Records that a pod of the workload was evicted from the node, or named for it. A move
         after the cool-down starts a new series of moves."""
         moves = self.moves.setdefault(workload, MoveHistory())
-        if not moves.bouts or at >= moves.last_us + self.cooldown_s * SECOND_US:
+        if not moves.bouts or at >= moves.last_us + self.cooldown_s * SECOND:
             moves.bouts += 1
         moves.last_us = max(at, moves.last_us)
         moves.left.pop(node, None)  # in the order in which they were left last
@@ -96,7 +95,7 @@ class Memory:
         return moves is not None and moves.last_us < at < moves.last_us + self._rest_us(moves.bouts)
 
     def _rest_us(self, bouts: int) -> int:
-        return min(REST_MAX_S, self.cooldown_s << min(max(0, bouts - 1), 20)) * SECOND_US
+        return min(REST_MAX_S, self.cooldown_s << min(max(0, bouts - 1), 20)) * SECOND
 
     def left_lately(self, workload: str, at: int) -> tuple[str, ...]:
         """Returns the nodes to which no pod of the workload may return yet, latest left last."""
@@ -104,12 +103,12 @@ class Memory:
         if moves is None:
             return ()
         return tuple(
-            node for node, left in moves.left.items() if at < left + self.return_s * SECOND_US
+            node for node, left in moves.left.items() if at < left + self.return_s * SECOND
         )
 
     def tidy(self, at: int) -> None:
         """Drops workloads whose last move no rule considers any more."""
-        kept = max(REST_MAX_S, self.return_s) * SECOND_US
+        kept = max(REST_MAX_S, self.return_s) * SECOND
         for name in [name for name, moves in self.moves.items() if moves.last_us + kept <= at]:
             del self.moves[name]
 

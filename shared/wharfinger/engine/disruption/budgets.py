@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from wharfinger.domain.node_pool import CRON_NAMES, DisruptionReason, NodeBudget
-
-SECOND = 1_000_000
-"""One second in microseconds."""
+from wharfinger.domain.time import SECOND
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EDGES = 64

@@ -21,13 +21,12 @@ from dataclasses import dataclass, field
 from wharfinger.domain.cluster_objects import DisruptionBudget
 from wharfinger.domain.node import Node, Pod
 from wharfinger.domain.node_pool import DO_NOT_DISRUPT, POOL_HASH, POOL_LABEL, NodePoolPolicy
+from wharfinger.domain.time import SECOND
 from wharfinger.engine.disruption.cluster_snapshot import ClusterSnapshot, DisruptionVerdict, Method
 from wharfinger.engine.disruption.costs import node_cost
 from wharfinger.engine.disruption.prices import Bought, NodePrices
 from wharfinger.engine.framework import budgets as pod_budgets
 from wharfinger.engine.nodes.readiness import is_initialized
-
-SECOND = 1_000_000
 
 CONSOLIDATION: frozenset[Method] = frozenset({"emptiness", "multi-node", "single-node"})
 EVENTUAL: frozenset[Method] = frozenset({"expiry", "drift", "static-drift"})

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wharfinger.domain.scheduler import DynamicArgs
+from wharfinger.domain.time import SECOND
 from wharfinger.engine.load.node_loads import (
     HOT_COST,
     LOAD_MAX,
@@ -25,7 +26,7 @@ from wharfinger.engine.load.node_loads import (
     counts,
 )
 from wharfinger.engine.load.policy import GRACE, active_us
-from wharfinger.engine.load.records import SECOND, Micros
+from wharfinger.engine.load.records import Micros
 
 Column = npt.NDArray[np.int64]
 

@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from wharfinger.domain.policy import HotWindow, LoadLimit, LoadPolicy, LoadWeight, SyncPeriod
-from wharfinger.engine.load.records import SECOND, Micros, usable
+from wharfinger.domain.time import SECOND
+from wharfinger.engine.load.records import Micros, usable
 
 GRACE: Micros = 300 * SECOND
 """How long a measurement is valid beyond its period (crane's rule): a late one is better than

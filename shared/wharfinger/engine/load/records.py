@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wharfinger.domain.policy import HotWindow
+from wharfinger.domain.time import SECOND
 
 Micros = int
 """Microseconds since 1970 in UTC."""
 
-SECOND: Micros = 1_000_000
 
 Replica = tuple[str, int]
 """Binding and ordinal."""

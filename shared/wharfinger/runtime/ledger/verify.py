@@ -19,6 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -166,7 +167,7 @@ async def audit_verify(
         beside = await _look_beside(raw, streams, stream, marks or RememberedMarks())
         access = await _chain(raw, ACCESS, verify_access, stream, memories)
         rows = await _chain(raw, ROWS, verify_rows, stream, memories)
-        walks = await walking
+        walks = await walking()
         first_bad = await _first_bad(raw, streams, walks, beside, memories, stream, (access, rows))
         history = await read_went_back(raw)
     walked = [WalkedStream(one.base, one.head, one.snapshots) for one in streams]
@@ -245,11 +246,11 @@ async def _begin(
     streams: Sequence[_VerifiedStream],
     workers: int,
     pool: Executor | None,
-) -> Awaitable[list[_Walked]]:
-    """The walks of all stretches, in order: under way in the processes of the pool, or still to be
-    made by who awaits them."""
+) -> Callable[[], Awaitable[list[_Walked]]]:
+    """Returns what waits for the walks of all stretches, in order: they are under way in the
+    processes of the pool, or made when it is called."""
     if pool is None or workers <= 1:
-        return _walk_here(raw, streams)
+        return partial(_walk_here, raw, streams)
     stretches = [stretch for one in streams for stretch in await _cut(raw, one)]
     shares = _shares(
         [(order, stretch) for order, (stretch, _) in enumerate(stretches)],
@@ -265,7 +266,7 @@ async def _begin(
         )
         for share in shares
     ]
-    return _all_of(tasks)
+    return partial(_all_of, tasks)
 
 
 async def _walk_here(raw: Raw, streams: Sequence[_VerifiedStream]) -> list[_Walked]:

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from wharfinger.domain.actuation import Verb
-from wharfinger.domain.time import Micros
+from wharfinger.domain.time import SECOND, Micros
 from wharfinger.stages.actuator.answers import ApiAnswer, Outcome, outcome_of
 from wharfinger.stages.actuator.effects import EffectObject
-
-SECOND_US = 1_000_000
 
 FACT_S = 10.0
 """So long a fact may take after an answer; then the effect is looked at again."""
@@ -35,7 +33,7 @@ REFUSED_S = 300.0
 FORBIDDEN_S = 300.0
 """Of all effects in this cluster that need the right."""
 
-MINUTE_US = 60 * SECOND_US
+MINUTE_US = 60 * SECOND
 EVICTIONS_A_MINUTE = 10
 """Of running pods in one cluster. Of one workload one is evicted at a time."""
 
@@ -135,12 +133,12 @@ class Attempts:
         if outcome is Outcome.CHANGED and count > CHANGES_MAX:
             outcome = Outcome.REFUSED
         if outcome is Outcome.FORBIDDEN:
-            self.stopped[effect.right] = at + int(FORBIDDEN_S * SECOND_US)
+            self.stopped[effect.right] = at + int(FORBIDDEN_S * SECOND)
         counted = before is not None and before.outcome in _MAY_BE_DONE
         if effect.workload and outcome in _MAY_BE_DONE and not counted:
             self.evicted_at.append(at)
         since = at if before is None else before.since
-        due = at + int(_pause_s(outcome, count, answer.retry_after_s) * SECOND_US)
+        due = at + int(_pause_s(outcome, count, answer.retry_after_s) * SECOND)
         made = RequestAttempt(outcome, answer, count, since, due)
         self.made[effect.key] = made
         return made

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wharfinger.domain.time import Micros
+from wharfinger.domain.time import SECOND, Micros
 from wharfinger.stages.actuator.answers import Outcome
 
 LEAST, MOST = 4, 64
-SECOND_US = 1_000_000
 
 PAUSE_S_MAX = 30.0
 """The longest pause that is kept: a proxy may name a day."""
@@ -29,7 +28,7 @@ class Concurrency:
 
     allowed: int = MOST
     paused_until: Micros = 0
-    _halved_at: Micros = -SECOND_US
+    _halved_at: Micros = -SECOND
     _raised_at: Micros = 0
 
     def answered(self, outcome: Outcome, at: Micros, asked_s: float = 0.0) -> None:
@@ -37,13 +36,13 @@ class Concurrency:
         once. `asked_s`: the pause that the server asked for."""
         if outcome in (Outcome.SLOWED, Outcome.UNKNOWN):
             if asked_s > 0:
-                until = at + int(min(asked_s, PAUSE_S_MAX) * SECOND_US)
+                until = at + int(min(asked_s, PAUSE_S_MAX) * SECOND)
                 self.paused_until = max(self.paused_until, until)
-            if at - self._halved_at >= SECOND_US:
+            if at - self._halved_at >= SECOND:
                 self.allowed = max(LEAST, self.allowed // 2)
                 self._halved_at = at
             self._raised_at = at
-        elif at - self._raised_at >= SECOND_US:
+        elif at - self._raised_at >= SECOND:
             self.allowed = min(MOST, self.allowed + 1)
             self._raised_at = at
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from wharfinger.domain.time import SECOND
 from wharfinger.engine.backoff import backoff_s
 from wharfinger.kernel.decider import Micros
 
-SECOND: Micros = 1_000_000
 RETRY_FIRST_S = 10
 RETRY_MAX_S = 360
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from wharfinger.domain.policy import HotWindow, LoadPolicy
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.value import Value
 from wharfinger.engine.load.policy import METRIC, askable, effective
 from wharfinger.engine.load.records import RECORDS_MAX, RETAIN_S, HotRecords
@@ -26,7 +27,7 @@ from wharfinger.events.node_load import HotValueObserved, NodeLoadObserved
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Failures, Publication
-from wharfinger.stages.annotator.cadence import SECOND, Query, QueryFailure, QueryTimetable
+from wharfinger.stages.annotator.cadence import Query, QueryFailure, QueryTimetable
 from wharfinger.stages.annotator.series import Matched, Series, match
 from wharfinger.stages.due_times import Agenda
 from wharfinger.stages.node_buckets import NodeBuckets

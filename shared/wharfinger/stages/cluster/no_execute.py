@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wharfinger.domain.time import SECOND
 from wharfinger.engine.nodes.occupancy import Replica, taint_name
 from wharfinger.events.envelope import uuid_of
 from wharfinger.kernel.decider import Draft, Micros
@@ -12,8 +13,6 @@ from wharfinger.stages.cluster.answers import in_order, released
 from wharfinger.stages.cluster.state import ClusterStageState
 
 NODE_GONE, TAINTED = "NodeGone", "NoExecuteTaint"
-
-_SECOND = 1_000_000
 
 
 def release_no_execute(state: ClusterStageState, at: Micros) -> Iterator[Draft]:
@@ -77,5 +76,5 @@ def _borne_until(state: ClusterStageState, name: str, replica: Replica) -> Micro
         if not matching or any(s <= 0 for s in limits):
             return 0
         if limits:
-            ends.append(max(since[taint_name(taint)], replica.at) + min(limits) * _SECOND)
+            ends.append(max(since[taint_name(taint)], replica.at) + min(limits) * SECOND)
     return min(ends, default=None)

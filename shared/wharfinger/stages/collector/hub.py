@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from wharfinger.domain.time import Micros
+from wharfinger.domain.time import SECOND, Micros
 from wharfinger.domain.value import canonical
 from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.bindings import BindingRequested
@@ -18,7 +18,7 @@ from wharfinger.events.cluster_state import WorkloadObserved
 from wharfinger.events.clusters import ClusterObserved
 from wharfinger.events.hub_facts import HubObject, withdrawn
 from wharfinger.events.policies import PolicyApplied
-from wharfinger.stages.collector.state import SECOND_US, Sighted
+from wharfinger.stages.collector.state import Sighted
 
 _RANK = {
     kind: rank
@@ -27,7 +27,7 @@ _RANK = {
     )
 }
 
-WAIT_US = SECOND_US // 4
+WAIT_US = SECOND // 4
 """How long a changed object waits for more changes of it."""
 
 ObjectKey = tuple[str, str]

@@ -38,7 +38,7 @@ from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.scheduler import same_scheduler
 from wharfinger.domain.taints import Taint
-from wharfinger.domain.time import Micros
+from wharfinger.domain.time import SECOND, Micros
 from wharfinger.domain.value import canonical, stable_hash
 from wharfinger.events.accepted import Accepted, Fact, accepted
 from wharfinger.events.cluster_state import (
@@ -56,27 +56,25 @@ from wharfinger.events.cluster_state import (
 )
 from wharfinger.events.clusters import ClusterObserved
 
-SECOND_US = 1_000_000
-
 AT_ONCE_US = 0
 WAITING_US = 50_000
 PODS_US = 250_000
-SETTLED_US = SECOND_US
+SETTLED_US = SECOND
 """Of a pod that waited for our scheduler and is on a node now, and of one that changed without
 using more or less of its node, as when it starts. Such facts are due at the next whole second, all
 of them together: while many pods are bound, each fact holds several, and each acceptance many
 facts."""
-NODES_US = SECOND_US
-OBJECTS_US = 5 * SECOND_US
-CLAIMS_US = SECOND_US // 4
+NODES_US = SECOND
+OBJECTS_US = 5 * SECOND
+CLAIMS_US = SECOND // 4
 """Of a NodeClaim that is made, is being deleted or is gone. Karpenter deletes one about a second
 after it was made, where its provider has no capacity; a claim that was never reported is waited
 for."""
-FINISHED_US = 30 * SECOND_US
+FINISHED_US = 30 * SECOND
 """Finished pods are read by strategies that run every few minutes. A fact holds all finished pods
 of a node, and jobs finish often."""
 
-IMAGES_US = 300 * SECOND_US
+IMAGES_US = 300 * SECOND
 """The shortest time between two reports of images."""
 IMAGES_A_BUCKET = 5_000
 """Pairs of an image and a node, about: some 200 kB."""

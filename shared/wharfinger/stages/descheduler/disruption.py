@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.value import digest
 from wharfinger.engine.disruption.cluster_snapshot import (
     ClusterSnapshot,
@@ -31,7 +32,7 @@ from wharfinger.events.streams import cluster_stream
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
 from wharfinger.stages.cluster_snapshots import contents_of, others_in_need, scene_of
-from wharfinger.stages.descheduler.facts import SECOND, ClusterFacts, DeschedulerState
+from wharfinger.stages.descheduler.facts import ClusterFacts, DeschedulerState
 from wharfinger.stages.descheduler.watches import ClusterWatch, CommandKey, CommandSighting
 
 GIVEN_UP_PAUSE: Micros = 60 * SECOND

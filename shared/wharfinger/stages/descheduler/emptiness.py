@@ -14,16 +14,11 @@ from collections.abc import Iterable
 
 from wharfinger.domain.node_pool import POOL_LABEL
 from wharfinger.domain.policy import Policy
+from wharfinger.domain.time import SECOND
 from wharfinger.events.proposals import NodeRemovalProposed
 from wharfinger.events.streams import cluster_stream
 from wharfinger.kernel.decider import Micros
-from wharfinger.stages.descheduler.facts import (
-    SECOND,
-    ClusterFacts,
-    DeschedulerState,
-    Sighting,
-    as_id,
-)
+from wharfinger.stages.descheduler.facts import ClusterFacts, DeschedulerState, Sighting, as_id
 from wharfinger.stages.descheduler.proposal_causes import ProposalCause
 
 

@@ -15,6 +15,7 @@ from wharfinger.domain.node_pool import NodePoolPolicy
 from wharfinger.domain.placement import Placement
 from wharfinger.domain.policy import LoadPolicy
 from wharfinger.domain.taints import Taint
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.descheduling.evictor import Eviction
 from wharfinger.engine.disruption.cluster_snapshot import ClusterSnapshot, ConsolidationResult
@@ -35,7 +36,6 @@ from wharfinger.stages.pools import PoolFacts, PoolPolicies
 Named = tuple[Eviction, tuple[str, ...]]
 """A pod that should leave its node, and the nodes that it must not go to."""
 
-SECOND: Micros = 1_000_000
 
 NEEDED = frozenset(
     (

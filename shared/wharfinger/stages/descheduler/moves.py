@@ -3,9 +3,10 @@ once."""
 
 from __future__ import annotations
 
+from wharfinger.domain.time import SECOND
 from wharfinger.events.assignments import Placed, Released
 from wharfinger.kernel.decider import Micros
-from wharfinger.stages.descheduler.facts import SECOND, ClusterFacts, DeschedulerState
+from wharfinger.stages.descheduler.facts import ClusterFacts, DeschedulerState
 
 MOVING: Micros = 60 * SECOND
 """A replica that was released longer ago than this and is placed again counts as new, not as

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from wharfinger.domain.cluster import stale_kinds
 from wharfinger.domain.policy import Policy
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.value import Value
 from wharfinger.events.assignments import (
     Assigned,
@@ -59,7 +60,6 @@ from wharfinger.stages.descheduler import (
 from wharfinger.stages.descheduler.disruption import Looking
 from wharfinger.stages.descheduler.facts import (
     NEEDED,
-    SECOND,
     ClusterFacts,
     DeschedulerState,
     ShardOf,

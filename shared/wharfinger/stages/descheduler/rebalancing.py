@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 
 from wharfinger.domain.binding import Binding, TargetCluster
 from wharfinger.domain.rebalancing import RebalancePolicy
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.value import Value, canonical
 from wharfinger.engine.fleet.objective import ObjectiveCluster
 from wharfinger.engine.fleet.rebalance import NAMES, Movable, Relocation, prices_of, rebalanced
@@ -33,7 +34,7 @@ from wharfinger.kernel.observer import Publication
 from wharfinger.rules.clusters.affinity import in_force, matches
 from wharfinger.rules.clusters.filters import first_refusal
 from wharfinger.rules.clusters.rule import ClusterQuery
-from wharfinger.stages.descheduler.facts import SECOND, DeschedulerState, Sighting
+from wharfinger.stages.descheduler.facts import DeschedulerState, Sighting
 from wharfinger.stages.descheduler.health import ProposedMove
 from wharfinger.stages.descheduler.taints import another_schedulers
 

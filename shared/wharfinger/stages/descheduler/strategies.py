@@ -24,6 +24,7 @@ from wharfinger.domain.descheduling import (
     name_of,
 )
 from wharfinger.domain.policy import Policy
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.value import digest
 from wharfinger.engine.descheduling.evictor import Eviction
 from wharfinger.engine.descheduling.run import Passed
@@ -34,7 +35,7 @@ from wharfinger.events.streams import cluster_stream
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
 from wharfinger.stages.cluster_snapshots import nodes_of, pods_of
-from wharfinger.stages.descheduler.facts import SECOND, DeschedulerState, Named
+from wharfinger.stages.descheduler.facts import DeschedulerState, Named
 from wharfinger.stages.descheduler.watches import DuePass, Passes
 
 UNSEATINGS_MAX = 100

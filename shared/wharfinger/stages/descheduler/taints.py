@@ -7,11 +7,11 @@ from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.taints import Taint, Toleration, toleration_seconds
+from wharfinger.domain.time import SECOND
 from wharfinger.engine.fleet.trigger import ours
 from wharfinger.events.proposals import EvictionProposed
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.descheduler.facts import (
-    SECOND,
     ClusterFacts,
     DeschedulerState,
     Share,

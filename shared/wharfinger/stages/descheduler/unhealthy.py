@@ -12,6 +12,7 @@ Unknown health is not unhealthy, and nothing is proposed from the last report of
 from __future__ import annotations
 
 from wharfinger.domain.binding import Binding, whole_of
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.value import Value
 from wharfinger.events.assignments import Assigned, AssignmentsDecided, Placed
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
@@ -19,7 +20,6 @@ from wharfinger.events.cluster_state import WorkloadObserved
 from wharfinger.events.proposals import EvictionProposed
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.descheduler.facts import (
-    SECOND,
     ClusterFacts,
     DeschedulerState,
     Share,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.value import Value
 from wharfinger.events.assignments import Assigned, AssignmentsDecided
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
@@ -21,7 +22,7 @@ from wharfinger.events.policies import PolicyApplied, PolicyRemoved
 from wharfinger.events.proposals import EvictionProposed
 from wharfinger.kernel.decider import Micros
 from wharfinger.rules.clusters.affinity import matches
-from wharfinger.stages.descheduler.facts import SECOND, DeschedulerState, Sighting, as_id
+from wharfinger.stages.descheduler.facts import DeschedulerState, Sighting, as_id
 from wharfinger.stages.descheduler.proposal_causes import ProposalCause
 from wharfinger.stages.descheduler.taints import another_schedulers, priority
 

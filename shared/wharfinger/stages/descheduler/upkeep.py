@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.value import Value
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.observer import Publication
 from wharfinger.stages.descheduler import rebalancing, unhealthy, unschedulable
-from wharfinger.stages.descheduler.facts import SECOND, DeschedulerState, Sighting
+from wharfinger.stages.descheduler.facts import DeschedulerState, Sighting
 from wharfinger.stages.descheduler.health import MoveAttempts
 from wharfinger.stages.descheduler.proposal_causes import ProposalCause
 

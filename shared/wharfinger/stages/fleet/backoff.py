@@ -9,10 +9,9 @@ user's request is answered at once and resets the back-off.
 
 from __future__ import annotations
 
+from wharfinger.domain.time import SECOND
 from wharfinger.engine.backoff import backoff_s
 from wharfinger.kernel.decider import Micros
-
-SECOND: Micros = 1_000_000
 
 FREE = 2
 """How many refusals have no pause: the first one answers the request, and the second one comes

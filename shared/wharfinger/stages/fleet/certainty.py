@@ -25,11 +25,11 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from wharfinger.domain.time import SECOND
 from wharfinger.engine.fleet.decide import Solution, decide
 from wharfinger.engine.fleet.question import Question, Term, Terms
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.fleet.state import BindingState, FleetState
-from wharfinger.stages.fleet.state.clusters import SECOND
 from wharfinger.stages.fleet.state.quotas import EXCEEDED
 
 CLUSTERS_MAX = 256

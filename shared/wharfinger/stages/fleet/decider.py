@@ -37,6 +37,7 @@ import msgspec
 
 from wharfinger.domain.open_requests import NONE_OPEN, OpenRequests
 from wharfinger.domain.reasons import Trigger
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.value import Value
 from wharfinger.events.codec import decode
 from wharfinger.events.decisions import BindingReleased, ScheduleAnswer
@@ -71,7 +72,6 @@ from wharfinger.stages.fleet.relocate import relocation
 from wharfinger.stages.fleet.request_wait import RequestWait, wait_of
 from wharfinger.stages.fleet.selections import decide_placements, next_selection
 from wharfinger.stages.fleet.state import BindingState, FleetState, Proposal
-from wharfinger.stages.fleet.state.clusters import SECOND
 from wharfinger.stages.fleet.steadiness import find_better_placements, move, next_look
 
 ROUND_LIMIT = 500

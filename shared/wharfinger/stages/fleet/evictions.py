@@ -28,6 +28,7 @@ import msgspec
 
 from wharfinger.domain.reasons import ProposalRefusal
 from wharfinger.domain.taints import toleration_seconds
+from wharfinger.domain.time import SECOND
 from wharfinger.events.decisions import Explanation, Leaving
 from wharfinger.events.proposals import EvictionProposed
 from wharfinger.kernel.decider import Draft, Micros
@@ -37,7 +38,7 @@ from wharfinger.stages.fleet.failover import declined, replaced, with_sets
 from wharfinger.stages.fleet.moves import place_of
 from wharfinger.stages.fleet.solve import SolveResult, feasible
 from wharfinger.stages.fleet.state import BindingState, FleetState
-from wharfinger.stages.fleet.state.clusters import SECOND, ClusterState
+from wharfinger.stages.fleet.state.clusters import ClusterState
 
 CLUSTER_GRACE_S = 600
 """How long, in seconds, a copy in a tainted cluster may stay while its replacement is not ready

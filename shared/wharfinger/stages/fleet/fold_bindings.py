@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from wharfinger.domain.binding import Binding, whole_of
+from wharfinger.domain.time import SECOND
 from wharfinger.events.assignments import Refused
 from wharfinger.events.decisions import (
     BindingReleased,
@@ -23,7 +24,7 @@ from wharfinger.kernel.incarnations import id_of
 from wharfinger.stages.fleet import backoff
 from wharfinger.stages.fleet.state import BindingState, FleetState
 from wharfinger.stages.fleet.state.bindings import NOTHING, differs, metadata_changed
-from wharfinger.stages.fleet.state.clusters import SECOND, ClusterState
+from wharfinger.stages.fleet.state.clusters import ClusterState
 from wharfinger.stages.fleet.state.quotas import per_unit
 
 FOLDS = DecisionFolds[FleetState]()

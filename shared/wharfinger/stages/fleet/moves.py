@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from wharfinger.domain.binding import Binding
+from wharfinger.domain.time import SECOND
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.due_times import Agenda
-
-SECOND: Micros = 1_000_000
 
 MINUTE: Micros = 60 * SECOND
 

@@ -15,13 +15,13 @@ from collections.abc import Mapping
 
 from wharfinger.domain.reasons import ProposalRefusal
 from wharfinger.domain.rebalancing import RebalancePolicy
+from wharfinger.domain.time import SECOND
 from wharfinger.engine.fleet.objective import ObjectiveCluster
 from wharfinger.engine.fleet.rebalance import NAMES, is_worth, prices_of, worth
 from wharfinger.events.proposals import RescheduleProposed
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.fleet.relocate import place_in, resource_of
 from wharfinger.stages.fleet.state import BindingState, FleetState
-from wharfinger.stages.fleet.state.clusters import SECOND
 from wharfinger.stages.fleet.steadiness import keeps_limits
 
 No = tuple[ProposalRefusal, str]

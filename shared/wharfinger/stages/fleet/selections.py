@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import msgspec
 
 from wharfinger.domain.policy import Policy
+from wharfinger.domain.time import SECOND
 from wharfinger.engine.cluster_sets.fleet import PlacementFleet
 from wharfinger.engine.cluster_sets.select import SelectionResult, choose
 from wharfinger.events.decisions import (
@@ -37,7 +38,6 @@ from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.stages.fleet.explain import bounded
 from wharfinger.stages.fleet.state import FleetState
 from wharfinger.stages.fleet.state.selections import (
-    SECOND,
     SelectionRecord,
     Selections,
     Why,

@@ -28,10 +28,11 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from wharfinger.domain.time import SECOND
 from wharfinger.events.decisions import Explanation
 from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.stages.fleet.drafts import schedule
-from wharfinger.stages.fleet.moves import MINUTE, SECOND, place_of
+from wharfinger.stages.fleet.moves import MINUTE, place_of
 from wharfinger.stages.fleet.relocate import breaks_spread
 from wharfinger.stages.fleet.solve import SolveResult, solve_in_term
 from wharfinger.stages.fleet.state import BindingState, FleetState

@@ -19,6 +19,7 @@ import msgspec
 from wharfinger.domain.binding import Component
 from wharfinger.domain.cluster import Cluster, NodeGrade
 from wharfinger.domain.ids import StreamName
+from wharfinger.domain.time import SECOND
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.displacement import Displaced, Proportions
 from wharfinger.engine.fleet.estimate import (
@@ -33,8 +34,6 @@ from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.streams import cluster_stream
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.fleet.quota_capacity import Claim, QuotasLeft, quotas_left
-
-SECOND: Micros = 1_000_000
 
 SUMMED_FROM = 4
 """A class that is fewer pending entries behind adds them one by one."""

@@ -48,8 +48,6 @@ from wharfinger.kernel.decider import Decision, Micros
 from wharfinger.kernel.folds import DecisionFolds
 from wharfinger.stages.due_times import Agenda
 
-SECOND = 1_000_000
-
 STREAM = fleet_stream(0)
 """The stream that decides placements."""
 
