@@ -73,7 +73,7 @@ async def openb(plane: PlaneUnderTest, data: Path, timeout_s: float = 300.0) -> 
         raise RuntimeError(
             f"{len(seen.first_fleet)} of {expected} bindings had an outcome after {timeout_s:.0f} s"
         )
-    began = await _first_accepted(plane.plane()["database_url"])
+    began = await first_accepted(plane.plane()["database_url"])
     return _summary(seen, expected, seen.last_at - began)
 
 
@@ -88,7 +88,7 @@ def _summary(seen: Seen, bindings: int, seconds: float) -> OpenbRun:
     )
 
 
-async def _first_accepted(database_url: str) -> float:
+async def first_accepted(database_url: str) -> float:
     connection = await asyncpg.connect(plain_database_url(database_url))
     try:
         at_us = await connection.fetchval(

@@ -129,12 +129,12 @@ _SERVICE = re.compile(r"\bwharfinger_(?!cli\b)(\w+)")
 
 
 @contextmanager
-def a_plane() -> Iterator[PlaneUnderTest]:
+def a_plane(environment: Mapping[str, str] | None = None) -> Iterator[PlaneUnderTest]:
     """A data directory that is stopped and removed afterwards. Not started: starting is among the
-    measurements."""
+    measurements. `environment`: what its commands have beside ours."""
     directory = Path(tempfile.mkdtemp(prefix="wharfinger-bench-"))
     os.chmod(directory, 0o755)  # the embedded database runs as a user of its own where we are root
-    plane = PlaneUnderTest(directory / "plane")
+    plane = PlaneUnderTest(directory / "plane", environment or {})
     try:
         yield plane
     finally:
