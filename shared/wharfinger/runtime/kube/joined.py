@@ -24,8 +24,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from wharfinger.domain.actuation import (
     VERBS_OF,
@@ -195,6 +193,10 @@ def joined_clusters(directory: Path) -> Joined:
 
 def read_joined(file: Path) -> JoinedCluster:
     """JoinedError."""
+    # here, because a plane without joined clusters reads no such file
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
     name = checked_name(file.name.removesuffix(SUFFIX))
     try:
         raw = YAML(typ="safe", pure=True).load(file.read_bytes())
@@ -316,6 +318,8 @@ def entry_text(cluster: JoinedCluster) -> str:
         kubeconfig=None if cluster.in_cluster else kubeconfig_of(cluster.access, cluster.name),
         secret_namespaces=cluster.secret_namespaces,
     )
+    from ruamel.yaml import YAML
+
     default = msgspec.to_builtins(_JoinedEntry())
     said = {
         key: value

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds the credentials of its service account."""
@@ -62,6 +60,10 @@ def read_kubeconfig(file: Path, context: str = "", *, insecure_allowed: bool = F
     """The access of a context, the current one where none is named. KubeconfigError: what is wrong,
     without what is secret. `insecure_allowed`: a file may switch off the check of the server's
     certificate."""
+    # here, because a process that finds its access in its pod reads no such file
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
     try:
         text = file.read_bytes()
     except OSError as error:
