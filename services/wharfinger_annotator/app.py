@@ -8,6 +8,7 @@ said once in the log.
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -19,12 +20,9 @@ from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger.runtime.settings import Settings, SettingsError
 from wharfinger.runtime.tasks import end_tasks
 from wharfinger.stages.annotator import AnnotatorObserver, AnnotatorState, Query, QueryFailure
-from wharfinger_annotator.prometheus import (
-    Matcher,
-    Prometheus,
-    PrometheusConfigError,
-    PrometheusSettings,
-)
+
+if TYPE_CHECKING:
+    from wharfinger_annotator.prometheus import Prometheus, PrometheusSettings
 
 NAME = "annotator"
 
@@ -33,12 +31,9 @@ log = structlog.get_logger()
 
 class AnnotatorService(ObserverService[AnnotatorState]):
     def __init__(
-        self,
-        context: ServiceContext,
-        observer: AnnotatorObserver,
-        settings: PrometheusSettings | None,
+        self, context: ServiceContext, observer: AnnotatorObserver, prometheus: Prometheus | None
     ) -> None:
-        self._prometheus = Prometheus(settings) if settings is not None else None
+        self._prometheus = prometheus
         self._observer = observer
         self._questions: set[asyncio.Task[None]] = set()
 
@@ -88,6 +83,8 @@ class AnnotatorService(ObserverService[AnnotatorState]):
 def prometheus_settings(settings: Settings) -> PrometheusSettings | None:
     if settings.prometheus_url is None:
         return None
+    from wharfinger_annotator.prometheus import Matcher, PrometheusSettings
+
     password, bearer = settings.prometheus_password, settings.prometheus_bearer
     return PrometheusSettings(
         url=settings.prometheus_url,
@@ -107,11 +104,21 @@ def prometheus_settings(settings: Settings) -> PrometheusSettings | None:
 
 
 def build(context: ServiceContext) -> Service:
+    prometheus = _prometheus(context.settings)
+    if prometheus is None:
+        log.info("annotator.no_prometheus", kept="hot values only")
+    return AnnotatorService(context, AnnotatorObserver(asks=prometheus is not None), prometheus)
+
+
+def _prometheus(settings: Settings) -> Prometheus | None:
+    if settings.prometheus_url is None:
+        return None
+    # here, because its HTTP client takes 5 MB
+    from wharfinger_annotator.prometheus import Prometheus, PrometheusConfigError
+
     try:
-        asked = prometheus_settings(context.settings)
-        if asked is None:
-            log.info("annotator.no_prometheus", kept="hot values only")
-        return AnnotatorService(context, AnnotatorObserver(asks=asked is not None), asked)
+        wanted = prometheus_settings(settings)
+        return Prometheus(wanted) if wanted is not None else None
     except PrometheusConfigError as error:
         # say a certificate that is not there: a person's to mend, not a restart's
         raise SettingsError(f"prometheus: {error}") from error

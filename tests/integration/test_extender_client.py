@@ -28,7 +28,7 @@ from wharfinger.events.policies import PolicyApplied
 from wharfinger.kernel.audit import Audit
 from wharfinger.kernel.decider import Decision, Draft, Micros
 from wharfinger.kernel.step import empty_head
-from wharfinger.runtime.extender_client import HttpTransport
+from wharfinger.runtime.extender_http import HttpTransport
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, Submission, audit_verify, wall_clock
 from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import METRICS

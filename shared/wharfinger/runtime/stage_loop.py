@@ -34,7 +34,7 @@ from wharfinger.kernel.decider import Decider, Micros, S
 from wharfinger.kernel.round import Basis, Head, Round
 from wharfinger.kernel.step import fresh_inputs, step, tick
 from wharfinger.runtime.acceptances import REST_S, Acceptances, ReadPlaces, is_read
-from wharfinger.runtime.extender_client import ExtenderClient, ExtenderTransport, HttpTransport
+from wharfinger.runtime.extender_client import ExtenderClient, ExtenderTransport
 from wharfinger.runtime.ledger import Ledger, Mark, Transient
 from wharfinger.runtime.messages import Message, Routing
 from wharfinger.runtime.observability import ServiceMetrics
@@ -113,9 +113,7 @@ class StageLoop(Generic[S]):
         self._mailbox_max = mailbox_max
         self._work = asyncio.Event()
         self._questions = (
-            ExtenderClient(asker or HttpTransport(), self._work.set)
-            if isinstance(decider, CallsExtenders)
-            else None
+            ExtenderClient(asker, self._work.set) if isinstance(decider, CallsExtenders) else None
         )
         self._room = asyncio.Event()
         self._room.set()
