@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-import structlog
-
 from wharfinger.events.streams import ASSIGNMENTS, CLUSTER_STATE, CLUSTERS
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.actuation import standing_decisions
 from wharfinger.runtime.kube.joined import Joined, JoinedCluster, joined_clusters
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.observer_loop import Loaded
 from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import Service, ServiceContext
@@ -45,7 +44,7 @@ COPIES = "/copies/"
 LOOK_S = 2.0
 """How often the directory is read."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(slots=True)

@@ -17,14 +17,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import structlog
-
 from wharfinger.events.rendering import Rendered
 from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.identity import Identity, ReplacedError
 from wharfinger.runtime.kube.joined import JoinedCluster, secrets_of
 from wharfinger.runtime.kube.lease import KubeLease
 from wharfinger.runtime.kube.rights import LEASE, NAMESPACE
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.stages.actuator.attempts import RequestAttempt
 from wharfinger.stages.actuator.copied_objects import COPIED_PATHS, OPTIONAL_KINDS, secrets_path
@@ -41,7 +40,7 @@ from wharfinger_actuator.objects import REST_S, ObjectMirror, ObjectWriter
 from wharfinger_actuator.observed_effects import EffectSender
 from wharfinger_actuator.sending import BATCH
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class CopyWriter(ObjectWriter):

@@ -13,8 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import structlog
-
 from wharfinger.domain.time import Micros
 from wharfinger.events.node_rendering import node_claim
 from wharfinger.events.rendering import Rendered, when
@@ -26,6 +24,7 @@ from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.lease import KubeLease
 from wharfinger.runtime.kube.rights import LEASE, NAMESPACE
 from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.stages.actuator.hub import (
     CLAIM_PATHS,
@@ -44,7 +43,7 @@ from wharfinger_actuator.sending import BATCH
 CLAIMS_US = 24 * 3_600_000_000
 """Claims and removals of nodes that were decided earlier are over: a claim lasts minutes."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class HubWriter(ObjectWriter):

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TypeVar
 
 import msgspec
-import structlog
 
 from wharfinger.domain.text import one_line
 from wharfinger.events.rendering import Rendered
@@ -22,6 +21,7 @@ from wharfinger.runtime.kube.lease import KubeLease
 from wharfinger.runtime.kube.pausing import paused
 from wharfinger.runtime.kube.reflector import Reflector
 from wharfinger.runtime.ledger import LedgerError
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.stages.actuator.answers import FIELD_MANAGER, NO_ANSWER, ApiAnswer
@@ -39,7 +39,7 @@ REST_S = 0.2
 POLL_S = 5.0
 """A notification of the ledger may be lost."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 W = TypeVar("W", HubWrite, CopyWrite)

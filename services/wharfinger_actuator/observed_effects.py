@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from uuid import uuid4
 
-import structlog
 from aiokafka.errors import KafkaError
 
 from wharfinger.events.codec import encode
 from wharfinger.events.effects import ITEMS_MAX, EffectAnswer, EffectsObserved
 from wharfinger.events.streams import EFFECTS
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.producer import Producer, idempotent_producer, started
 from wharfinger.runtime.service import ServiceContext
 
@@ -28,7 +28,7 @@ WAITING_MAX = 10_000
 """Answers that are kept while the broker is away. Beyond it those are left out that no stage
 decides about, the oldest first."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _Waiting = dict[str, list[EffectAnswer]]
 """Cluster -> answers."""

@@ -9,11 +9,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 
-import structlog
-
 from wharfinger.domain.time import SECOND, Micros
 from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.pausing import paused
+from wharfinger.runtime.logs import get_logger
 from wharfinger.stages.actuator.answers import ApiAnswer
 from wharfinger.stages.actuator.attempts import FORBIDDEN_S
 from wharfinger.stages.actuator.effects import Effect
@@ -36,7 +35,7 @@ COUNTED_MAX = 10_000
 HELD_S = 5.0
 """So long Events wait for a burst of effects at most. Of a longer one they are sent beside it."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class PodEvents:

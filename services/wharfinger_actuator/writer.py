@@ -12,8 +12,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-import structlog
-
 from wharfinger.domain.text import one_line
 from wharfinger.domain.time import SECOND, Micros
 from wharfinger.runtime.kube.api import KubeApi
@@ -23,6 +21,7 @@ from wharfinger.runtime.kube.joined import JoinedCluster
 from wharfinger.runtime.kube.lease import KubeLease
 from wharfinger.runtime.kube.pausing import paused
 from wharfinger.runtime.kube.rights import LEASE, NAMESPACE
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.stages.actuator import ActuatorState, open_effects
@@ -62,7 +61,7 @@ T = TypeVar("T")
 
 Known = Callable[[], tuple[ActuatorState, Micros] | None]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Writer:

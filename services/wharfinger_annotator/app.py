@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import structlog
-
 from wharfinger.events.streams import ASSIGNMENTS, CLUSTER_STATE, CLUSTERS, POLICIES
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.current_assignments import assignments_of
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger.runtime.settings import Settings, SettingsError
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 NAME = "annotator"
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class AnnotatorService(ObserverService[AnnotatorState]):

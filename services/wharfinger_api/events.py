@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import msgspec
-import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -30,6 +29,7 @@ from wharfinger.runtime.ledger import LedgerError, WentBack, feed
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.feed import FeedEntry, FeedFilter, FeedHead
 from wharfinger.runtime.ledger.incarnations import of_stream, went_back
+from wharfinger.runtime.logs import get_logger
 from wharfinger_api.connections import ended_as_slow
 from wharfinger_api.feed_frames import PAGE, Frame, SharedPages, frame_of
 from wharfinger_api.figures import SSE_CLIENTS, SSE_CLOSED, SSE_DELIVERED
@@ -66,7 +66,7 @@ core is left for everything else, and what they get is a tenth of a second old."
 LOOK_S = 5.0
 """So often it is looked whether the ledger went back."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Channel:

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import structlog
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from wharfinger.domain.text import one_line
+from wharfinger.runtime.logs import get_logger
 from wharfinger_api.access import Principal, Role
 
 READ_S = 1.0
@@ -39,7 +39,7 @@ WAYS = ("oidc", "certificate", "kubernetes")
 
 NAME_MAX = 400
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class GrantsError(Exception):

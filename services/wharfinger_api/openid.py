@@ -18,10 +18,10 @@ from typing import Any
 import httpx
 import jwt
 import msgspec
-import structlog
 
 from wharfinger.domain.text import one_line
 from wharfinger.runtime.http_bodies import ACCEPT_ENCODING, BodyTooLargeError, body_within
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.settings import SettingsError, clear_text_is_safe
 from wharfinger_api.grants import ProvenIdentity, identity
 from wharfinger_api.problems import Problem
@@ -47,7 +47,7 @@ WRONG: Mapping[type[jwt.PyJWTError], str] = {
     jwt.MissingRequiredClaimError: "the token lacks a claim: exp, iat, iss, aud or the name",
 }
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class ProviderUnavailableError(Exception):

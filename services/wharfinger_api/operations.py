@@ -15,13 +15,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
-import structlog
 
 from wharfinger.answers.decisions import Plain
 from wharfinger.domain.text import as_time
 from wharfinger.runtime.ledger import LedgerError, operations
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.operations import LOST, Operation
+from wharfinger.runtime.logs import get_logger
 from wharfinger_api.planner_processes import PlannerProcesses
 from wharfinger_api.problems import RETRY_AFTER_S, Problem, problem_of
 
@@ -32,7 +32,7 @@ POLL_S = 0.1
 OPEN_MAX = 20
 """Operations of one process that are queued or running; more are refused."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(slots=True)

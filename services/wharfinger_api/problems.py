@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -22,6 +21,7 @@ from wharfinger.history.plan import NoAnswerError, PlanExpiredError
 from wharfinger.history.points import PointError
 from wharfinger.runtime.ledger import LedgerError, LedgerUnavailable, Transient
 from wharfinger.runtime.ledger.at_position import RetiredError
+from wharfinger.runtime.logs import get_logger
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
@@ -59,7 +59,7 @@ surrogate pair can stand in JSON, and no encoder writes it."""
 
 REFUSALS = ("unauthenticated", "forbidden", "too-many")
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Problem(Exception):  # noqa: N818  (a value of the protocol, raised)

@@ -17,12 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
-import structlog
 
 from wharfinger.runtime.ledger import LedgerError
 from wharfinger.runtime.ledger.access import Access, record_access
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.tokens import PREFIX
+from wharfinger.runtime.logs import get_logger
 from wharfinger_api.access import Principal
 
 REFUSALS_MAX = 10
@@ -34,7 +34,7 @@ WAITING_MAX = 10_000
 AGAIN_S = 1.0
 ANONYMOUS = "unauthenticated"
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _SECRET = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]+")
 _JWT = re.compile(r"eyJ[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*){1,2}")

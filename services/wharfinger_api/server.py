@@ -19,7 +19,6 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
-import structlog
 import uvicorn
 from cryptography.fernet import Fernet
 
@@ -29,8 +28,9 @@ from wharfinger.runtime.kube.kubeconfig import KubeconfigError, in_cluster, read
 from wharfinger.runtime.ledger import LedgerUnavailable
 from wharfinger.runtime.ledger.at_position import PastDatabase
 from wharfinger.runtime.ledger.tokens import make_token, revoke_codes
+from wharfinger.runtime.log_setup import configure_logging
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.memory import one_heap, seldom_collect, small_reads
-from wharfinger.runtime.observability import configure_logging
 from wharfinger.runtime.owner_watch import EXIT_GONE, EXIT_USAGE, WATCH_S, Lifeline, PlaneGoneError
 from wharfinger.runtime.plane import another_database
 from wharfinger.runtime.process_status import RUN_DIR
@@ -62,7 +62,7 @@ DRAIN_S = 5
 IN_CLUSTER = "in-cluster"
 POOL = 8
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def run() -> int:

@@ -13,11 +13,11 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 import msgspec
-import structlog
 
 from wharfinger.runtime.kube.api import ApiError, KubeApi, UnreachableError
 from wharfinger.runtime.kube.credentials import CredentialsError
 from wharfinger.runtime.kube.kubeconfig import Access
+from wharfinger.runtime.logs import get_logger
 from wharfinger_api.grants import ProvenIdentity, identity
 from wharfinger_api.problems import Problem
 
@@ -31,7 +31,7 @@ KNOWN_MAX = 10_000
 AT_ONCE = 8
 RETRY_AFTER_S = 1
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class _ReviewedUser(msgspec.Struct):

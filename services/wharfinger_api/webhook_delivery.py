@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID, uuid4
 
 import msgspec
-import structlog
 
 from wharfinger.runtime.ledger import LedgerError, feed, webhooks
 from wharfinger.runtime.ledger.feed import FeedFilter
 from wharfinger.runtime.ledger.webhooks import Delivery, DeliveryAttempt, Webhook
+from wharfinger.runtime.logs import get_logger
 from wharfinger_api.events import Hub
 from wharfinger_api.feed_frames import PAGE, Frame
 from wharfinger_api.figures import WEBHOOK_LAG, WEBHOOK_TRIES, WEBHOOKS
@@ -52,7 +52,7 @@ TURN_S = 5.0
 REMOVE_EVERY_S = 600.0
 USER_AGENT = "wharfinger-webhooks"
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class _EventHead(msgspec.Struct):

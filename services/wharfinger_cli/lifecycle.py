@@ -181,7 +181,7 @@ def data_dir_of(request: Request) -> Path:
 
 def _run_here(data_dir: Path, flags: dict[str, object]) -> None:
     """The supervisor in this process: Ctrl-C ends it, and everything with it."""
-    from wharfinger.runtime.observability import configure_logging
+    from wharfinger.runtime.log_setup import configure_logging
 
     settings = load_settings(flags)
     started = time.monotonic()

@@ -18,10 +18,9 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import structlog
-
 from wharfinger.runtime.kube.joined import Joined, JoinedCluster, joined_clusters
 from wharfinger.runtime.ledger import LedgerError, WriterReplacedError
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger.runtime.tasks import end_tasks
@@ -38,7 +37,7 @@ NAME = "collector"
 LOOK_S = 2.0
 """How often the directory is read, and how long a change of partitions waits at most."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(slots=True)

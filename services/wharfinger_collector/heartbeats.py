@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-import structlog
-
 from wharfinger.domain.time import Micros
 from wharfinger.domain.value import digest
 from wharfinger.events.accepted import accepted
@@ -23,6 +21,7 @@ from wharfinger.events.envelope import derived_id
 from wharfinger.events.streams import CLUSTERS
 from wharfinger.runtime.ledger import Ledger, LedgerError, Submission
 from wharfinger.runtime.ledger.fact_events import event_of
+from wharfinger.runtime.logs import get_logger
 from wharfinger_collector.sending import SOURCE
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 LOOK_S = 0.5
 """How long a cluster that has just been joined waits at most until its lease is considered."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class FleetHeartbeats:

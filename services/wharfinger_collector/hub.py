@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 import msgspec
-import structlog
 
 from wharfinger.domain.text import one_line
 from wharfinger.domain.time import Micros
@@ -29,12 +28,13 @@ from wharfinger.runtime.kube.reflector import Reflector
 from wharfinger.runtime.kube.watched import HUB_WATCHED
 from wharfinger.runtime.ledger import FactWriter, Ledger
 from wharfinger.runtime.ledger.fact_events import event_of
+from wharfinger.runtime.logs import get_logger
 from wharfinger.stages.collector.hub import ObservedHub
 from wharfinger_collector.sending import FactSender
 from wharfinger_collector.sighting import object_meta
 from wharfinger_collector.watched_kinds import LOOK_S, watched_kinds
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class HubRead(msgspec.Struct, frozen=True):

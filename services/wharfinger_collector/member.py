@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import structlog
 
 from wharfinger.domain.actuation import Mode
 from wharfinger.domain.cluster import MAY_READ, Cluster, Places, kinds_not_readable, stale_kinds
@@ -41,6 +40,7 @@ from wharfinger.runtime.kube.reflector import Reflector
 from wharfinger.runtime.kube.watched import NODE_METRICS, WATCHED
 from wharfinger.runtime.ledger import FactWriter, Ledger
 from wharfinger.runtime.ledger.fact_events import event_of
+from wharfinger.runtime.logs import get_logger
 from wharfinger.stages.collector import ObservedCluster
 from wharfinger.stages.collector.state import FRESH, REPLACED
 from wharfinger_collector.metrics_api import MetricsApi, SendLoads
@@ -61,7 +61,7 @@ RIGHTS_REVIEW_S = 30.0
 STALE_S = 60.0
 """A watch that is broken for so long: the cluster's facts are not fresh any more."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PLACES: Mapping[Mode, Places] = {
     "observe": "none",

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from uuid import uuid4
 
 import msgspec
-import structlog
 from aiokafka.errors import KafkaError
 
 from wharfinger.domain.quantities import parse_milli, parse_units
@@ -27,6 +26,7 @@ from wharfinger.events.streams import NODE_LOAD
 from wharfinger.runtime.kube.api import ApiError, KubeApi
 from wharfinger.runtime.kube.identity import AWAY
 from wharfinger.runtime.kube.watched import NODE_METRICS
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.producer import Producer, idempotent_producer, started
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.stages.collector import ObservedCluster
@@ -45,7 +45,7 @@ PATH = f"{NODE_METRICS.group_path}/{NODE_METRICS.resource}"
 
 SendLoads = Callable[[Sequence[NodeLoadObserved]], Awaitable[None]]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class _Meta(msgspec.Struct):

@@ -12,17 +12,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
-import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
 
 from wharfinger.events.streams import ASSIGNMENTS
 from wharfinger.runtime.broadcast import stop_consumer
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.service import ServiceContext
 
 AGAIN_S = 1.0
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Partitions(ConsumerRebalanceListener):

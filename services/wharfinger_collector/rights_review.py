@@ -11,16 +11,15 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
-import structlog
-
 from wharfinger.domain.text import one_line
 from wharfinger.runtime.kube.api import ApiError, KubeApi
 from wharfinger.runtime.kube.examination import refused_kinds, served_kinds
 from wharfinger.runtime.kube.identity import AWAY
 from wharfinger.runtime.kube.watched import WatchedKind
+from wharfinger.runtime.logs import get_logger
 from wharfinger_collector.watched_kinds import LOOK_S
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class RightsReview:

@@ -6,20 +6,19 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-import structlog
-
 from wharfinger.domain.time import SECOND, Micros
 from wharfinger.domain.value import digest
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import derived_id
 from wharfinger.runtime.ledger import FactWriter, Ledger, Submission, Transient
+from wharfinger.runtime.logs import get_logger
 from wharfinger.stages.collector import Sighted
 
 SOURCE = "/wharfinger/collector"
 
 ACCEPTED_AT_ONCE = 500
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class DueFacts(Protocol):

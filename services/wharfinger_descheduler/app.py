@@ -13,8 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-import structlog
-
 from wharfinger.events.streams import (
     ASSIGNMENTS,
     BINDINGS,
@@ -26,6 +24,7 @@ from wharfinger.events.streams import (
 )
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.current_assignments import assignments_of
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import Service, ServiceContext
@@ -44,7 +43,7 @@ REST_S_MAX = 30.0
 `REST_S_MAX` seconds: so it works at most a fifth of the time, unless a cluster takes longer than
 7.5 s. There is no pause after the first: most of its time is loading and compiling the code."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class DeschedulerService(ObserverService[DeschedulerState]):

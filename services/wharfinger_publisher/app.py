@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-import structlog
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
 from wharfinger.runtime.health import Page
 from wharfinger.runtime.ledger import LedgerError, PartitionLock, Transient, Withheld
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.producer import Producer, idempotent_producer
 from wharfinger.runtime.sending import ProducerLostError, Sending
@@ -37,7 +37,7 @@ LAG_EVERY_S = 0.5
 AGAIN_S = 0.2
 PARTITIONS_EVERY_S = 3600.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class LockLostError(Exception):

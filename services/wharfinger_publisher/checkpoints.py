@@ -16,14 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
-
 from wharfinger.events.streams import CHAINS
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.round import Head
 from wharfinger.runtime.ledger import Ledger, LedgerError
 from wharfinger.runtime.ledger.attestation import hashes_at
 from wharfinger.runtime.ledger.marks import MarkedRow, Marks, read_marks
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.observability import METRICS
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 MARKS_MAX = 2000
 """Streams or rows of one checkpoint: 600 KB at most, which a topic takes as one record."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class CheckpointLoop:

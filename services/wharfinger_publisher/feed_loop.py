@@ -14,9 +14,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-import structlog
-
 from wharfinger.runtime.ledger import CorruptLedger, FeedAppender, Ledger, PartitionLock, Transient
+from wharfinger.runtime.logs import get_logger
 
 LOCK = "feed"
 AGAIN_S = 0.2
@@ -30,7 +29,7 @@ GATHER_S = 0.01
 POLL_S = 2.0
 """The safety net under notifications, which are hints."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class FeedLoop:

@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import ConsumerRecord
 
@@ -38,9 +37,10 @@ from wharfinger.events.streams import (
 from wharfinger.runtime.believed_sources import ALL_BELIEVED, BelievedSources
 from wharfinger.runtime.broadcast import ends_of, stop_consumer
 from wharfinger.runtime.ledger import Ledger, Submission, WentBack
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.topics import partition_for
 
-log = structlog.get_logger()
+log = get_logger()
 
 ACCEPTED = (CLUSTERS, POLICIES, BINDINGS, CLUSTER_STATE, PROPOSALS)
 """The topics of what is accepted from outside; clusters and policies first, as when they were

@@ -30,7 +30,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass
 
-import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
@@ -60,6 +59,7 @@ from wharfinger.runtime.ledger import (
     UnsentRows,
     Withheld,
 )
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.progress import Progress
 from wharfinger.runtime.sending import (
@@ -78,7 +78,7 @@ REQUESTS = "io.wharfinger.binding."
 """Begins the types of events that a stage has to take in one by one; of other facts the latest of a
 key is enough."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 ONCE = (DECISIONS, DEAD_LETTERS)
 """Topics read by the world and by people, who are owed each id once; the stages know what they have

@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 
 from wharfinger.domain.text import escaped
 from wharfinger.history import html_pages
-from wharfinger.runtime.observability import LogFormat, configure_logging
+from wharfinger.runtime.log_setup import LogFormat, configure_logging
 from wharfinger_cli.output import (
     Format,
     complain,

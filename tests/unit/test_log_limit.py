@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from wharfinger.runtime.log_limit import AT_ONCE, EVERY_S, LogLimit
-from wharfinger.runtime.observability import configure_logging
+from wharfinger.runtime.log_setup import configure_logging
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_the_next_line_says_how_many_were_left_out(
 ) -> None:
     now = 0.0
     monkeypatch.setattr(
-        "wharfinger.runtime.observability.LogLimit", lambda: LogLimit(lambda: now, 2, 10.0)
+        "wharfinger.runtime.log_setup.LogLimit", lambda: LogLimit(lambda: now, 2, 10.0)
     )
     configure_logging("info", "json", output)
     for number in range(12):

@@ -15,7 +15,8 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from wharfinger.runtime.health import HealthServer
-from wharfinger.runtime.observability import Metrics, configure_logging
+from wharfinger.runtime.log_setup import configure_logging
+from wharfinger.runtime.observability import Metrics
 
 
 @dataclass

@@ -3,5 +3,5 @@ clock, files, HTTP.
 
 Read in this order: `settings` (what was asked for), `backends` (what there is), `embedded` (how it
 is started when there is none), `topics`, `faust_app` and `broadcast` (how events come in),
-`observability` and `health` (how we are seen).
+`log_setup`, `observability` and `health` (how we are seen).
 """

@@ -17,12 +17,12 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from wharfinger.domain.text import one_line
 from wharfinger.runtime.backends import Backend, BackendError
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.send_signals import SendSignals
 from wharfinger.runtime.topics import partition_counts
 
@@ -38,7 +38,7 @@ METADATA_TIMEOUT_S = 10.0
 ENDS_TIMEOUT_S = 30.0
 STOP_PATIENCE_S = 10.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class TopicShorterError(Exception):

@@ -22,9 +22,9 @@ from typing import BinaryIO, Literal
 
 import msgspec
 import psutil
-import structlog
 
 from wharfinger.runtime.backends import BackendError
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.owner_watch import EXIT_GONE
 from wharfinger.runtime.process_status import ProcessCard, process_cards
 from wharfinger.runtime.processes import ProcessIdentity, end, last_lines, wait_until
@@ -70,7 +70,7 @@ _LAYOUTS: Mapping[Layout, tuple[str, ...]] = {
 }
 """With a fixed first port the API has the same one in `one` and `two`."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def process_names(layout: Layout) -> tuple[str, ...]:

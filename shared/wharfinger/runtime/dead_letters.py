@@ -16,8 +16,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-import structlog
-
 from wharfinger.domain.text import printable
 from wharfinger.domain.value import Value
 from wharfinger.events.dead_letters import MessageDeadLettered
@@ -26,6 +24,7 @@ from wharfinger.events.ledger_codec import made
 from wharfinger.events.message_codec import UndecodableError, frame_of
 from wharfinger.events.streams import DEAD_LETTERS
 from wharfinger.runtime.ledger import Ledger, Transient
+from wharfinger.runtime.logs import get_logger
 
 PAYLOAD_BYTES_MAX = 512 * 1024
 """A larger payload is cut to this size. As base64 it must still fit a record that any broker
@@ -41,7 +40,7 @@ HELD_BACK = -2
 """The offset of an event that a stage took in and held back. A stage does not keep where such an
 event stood on its topic."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

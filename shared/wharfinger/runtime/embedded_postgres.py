@@ -27,10 +27,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
-import structlog
-
 from wharfinger.runtime.backends import BackendError
 from wharfinger.runtime.extras import require
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.processes import (
     ProcessIdentity,
     die_with_parent,
@@ -82,7 +81,7 @@ SERVER_SETTINGS: tuple[tuple[str, str], ...] = (
     ("log_timezone", "UTC"),
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import structlog
-
 from wharfinger.domain.value import Value
 from wharfinger.events.codec import made
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.extenders import ExtenderAnswered
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.tasks import end_tasks
 from wharfinger.stages.extender_calls import ExtenderCall
 
-log = structlog.get_logger()
+log = get_logger()
 
 AT_ONCE_MAX = 64
 """ExtenderClient under way at a time, over all streams of a process."""

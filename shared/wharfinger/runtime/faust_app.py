@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import faust
-import structlog
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from faust.sensors import Monitor
@@ -34,6 +33,7 @@ from yarl import URL
 
 from wharfinger.runtime.backends import Backend, KafkaSecurity
 from wharfinger.runtime.fetch_pacing import Pace, PacedFetches
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.send_signals import SendSignals
 
 # readers and writers must agree on it
@@ -56,7 +56,7 @@ JOIN_TIMEOUT_S = 60.0
 STOP_PATIENCE_S = 5.0
 SEEK_AGAIN_S = 0.5
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Received(NamedTuple):

@@ -17,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
@@ -31,12 +30,13 @@ from wharfinger.runtime.faust_app import (
     Starts,
     faust_app,
 )
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.reading import BroadcastReading, Reading
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.tasks import end_tasks
 from wharfinger.runtime.unpacking import bound
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Loop(Protocol):

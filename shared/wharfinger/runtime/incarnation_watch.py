@@ -23,7 +23,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
@@ -33,6 +32,7 @@ from wharfinger.kernel.round import Basis
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.broadcast import ends_of, stop_consumer
 from wharfinger.runtime.ledger import Ledger, LedgerError
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.memory import Cleanup
 from wharfinger.runtime.record_check import Overwritten, overwritten
 from wharfinger.runtime.settings import Settings
@@ -40,7 +40,7 @@ from wharfinger.runtime.topic_ids import TopicIds, identity, topic_ids
 from wharfinger.runtime.topic_setup import topic_specs
 from wharfinger.runtime.topics import PUBLISHER, ensure_topics, publisher_lock
 
-log = structlog.get_logger()
+log = get_logger()
 
 WATCH_EVERY_S = 30.0
 IDS_EVERY_S = 5.0

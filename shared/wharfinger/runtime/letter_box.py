@@ -13,10 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from wharfinger.runtime.dead_letters import Letter, lay_aside
 from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.tasks import end_tasks
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024
@@ -33,7 +32,7 @@ Ack = Callable[[], object]
 Place = tuple[str, int]
 """Topic and partition."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Hashable, MutableMapping
 from dataclasses import dataclass
 
-import structlog
+from wharfinger.runtime.logs import structlog
 
 AT_ONCE = 3
 EVERY_S = 10.0

@@ -1,108 +1,14 @@
-"""Logs and metrics of a process: structured log events, and one registry of metrics for all its
-services.
-
-A log line is an event name with keys, never a formatted sentence. Lines that other libraries log
-through the standard library take the same form, from WARNING up. Warnings and errors that repeat
-are limited (`log_limit`). Logs go to standard error, so that
-standard output is the command's alone. No stream is ever redirected. Each metric is registered once
-and has a `service` label, because several services share a process.
-"""
+"""Metrics of a process: one registry for all its services. Each metric is registered once and has a
+`service` label, because several services share a process."""
 
 from __future__ import annotations
 
-import logging
-import sys
-from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TextIO
 
-import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from structlog.typing import Processor
-
-from wharfinger.domain.text import escaped
-from wharfinger.runtime.log_limit import LEFT_OUT, LogLimit
-
-LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["json", "console"]
-
-# Libraries that put logging handlers or levels of their own in place when they are imported.
-FOREIGN_LOGGERS = ("aiohttp", "aiokafka", "alembic", "asyncio", "faust", "mode", "sqlalchemy")
 
 # Seconds. A commit with fsync takes about one millisecond, a round of many decisions tens of them.
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-
-
-def configure_logging(level: LogLevel, log_format: LogFormat, stream: TextIO | None = None) -> None:
-    """Call it once a process, before the first log line; a second call replaces the configuration.
-    `stream` is standard error unless given."""
-    target = stream if stream is not None else sys.stderr
-    threshold = logging.getLevelNamesMapping()[level.upper()]
-    shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.StackInfoRenderer(),
-    ]
-    rendering = _rendering(log_format, colors=target.isatty())
-    limit = LogLimit()
-    structlog.configure(
-        processors=[*shared, limit.processor, *rendering],
-        wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.WriteLoggerFactory(file=target),
-        cache_logger_on_first_use=False,  # module-level loggers follow a later configuration
-    )
-    handler = logging.StreamHandler(target)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared, _name_logger],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
-        )
-    )
-    handler.addFilter(limit.filter)
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(max(threshold, logging.WARNING))
-    for name in FOREIGN_LOGGERS:
-        foreign = logging.getLogger(name)
-        foreign.handlers, foreign.propagate = [], True
-        foreign.setLevel(logging.NOTSET)
-
-
-def _rendering(log_format: LogFormat, *, colors: bool) -> Sequence[Processor]:
-    match log_format:
-        case "json":
-            # Without the frames' variables: they may hold secrets, and a state is megabytes.
-            tracebacks = structlog.processors.ExceptionRenderer(
-                structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-            )
-            return (tracebacks, structlog.processors.JSONRenderer(sort_keys=True))
-        case "console":
-            return (_printable, structlog.dev.ConsoleRenderer(colors=colors))
-
-
-def _printable(
-    _logger: object, _method: str, event: MutableMapping[str, object]
-) -> MutableMapping[str, object]:
-    """Names and messages from outside do not steer the terminal of who reads the log. Tracebacks
-    have lines."""
-    for key, value in event.items():
-        if isinstance(value, str):
-            event[key] = escaped(value, lines=key in ("exception", "stack"))
-    return event
-
-
-def _name_logger(
-    _logger: logging.Logger, _method: str, event: MutableMapping[str, object]
-) -> MutableMapping[str, object]:
-    """Whose line it is: a library's message means little without it. And how many like it were left
-    out."""
-    record = event.get("_record")
-    if isinstance(record, logging.LogRecord):
-        event["logger"] = record.name
-        if left_out := getattr(record, LEFT_OUT, 0):
-            event[LEFT_OUT] = left_out
-    return event
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Generic
 from uuid import uuid4
 
-import structlog
 from aiokafka.errors import KafkaError
 
 from wharfinger.domain.value import Value
@@ -36,6 +35,7 @@ from wharfinger.kernel.decider import Micros, S
 from wharfinger.kernel.incarnations import FIRST
 from wharfinger.kernel.observer import Observer, Publication
 from wharfinger.runtime.acceptances import REST_S, Acceptances
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.progress import Progress
@@ -50,7 +50,7 @@ from wharfinger.runtime.topics import partition_for
 Loaded = tuple[Event[Value], Micros]
 """An event out of the ledger and the time of its round."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 REST_TIMES = 9
 """After a publication the next one waits for so many times as long as it took, so that publishing

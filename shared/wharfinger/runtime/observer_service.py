@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
-import structlog
-
 from wharfinger.events.streams import Topic
 from wharfinger.kernel.decider import Micros, S
 from wharfinger.kernel.observer import Observer
@@ -24,6 +22,7 @@ from wharfinger.runtime.acceptances import is_read
 from wharfinger.runtime.believed_sources import BelievedSources
 from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, take
 from wharfinger.runtime.group_service import GroupService
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.observer_loop import Loaded, ObserverLoop
@@ -33,7 +32,7 @@ from wharfinger.runtime.sending import Dividing, Sending
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.topics import largest_records
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

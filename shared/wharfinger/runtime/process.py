@@ -20,8 +20,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-import structlog
-
 from wharfinger.events.origin import of_service
 from wharfinger.events.streams import TOPICS
 from wharfinger.runtime.backends import BackendError, probe
@@ -34,8 +32,10 @@ from wharfinger.runtime.incarnation_watch import (
     begin_topics,
 )
 from wharfinger.runtime.ledger import Ledger, LedgerError, LedgerUnavailable
+from wharfinger.runtime.log_setup import configure_logging
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.memory import one_heap, seldom_collect, small_reads
-from wharfinger.runtime.observability import METRICS, configure_logging
+from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.owner_watch import (
     EXIT_GONE,
     EXIT_USAGE,
@@ -52,7 +52,7 @@ from wharfinger.runtime.timeline import reconciled
 from wharfinger.runtime.topic_setup import partitions
 from wharfinger.runtime.topics import PUBLISHER
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class MayFail(Protocol):

@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import structlog
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.client import CoordinationType
 from aiokafka.errors import BrokerResponseError, kafka_errors
@@ -33,6 +32,7 @@ from aiokafka.protocol.types import CompactString, Int16, Int32, Int64, Schema, 
 from aiokafka.structs import RecordMetadata
 
 from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.logs import get_logger
 
 RECORD_BYTES_MAX = 8 * 1024 * 1024
 BATCH_BYTES_MAX = 256 * 1024
@@ -45,7 +45,7 @@ is 15 minutes."""
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class InvalidRecordError(BrokerResponseError):

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-import structlog
 from aiokafka.errors import KafkaError
 
 from wharfinger.domain.value import Value
@@ -40,6 +39,7 @@ from wharfinger.runtime.dead_letters import Letter
 from wharfinger.runtime.decode_cache import Decoded
 from wharfinger.runtime.ledger import Ledger
 from wharfinger.runtime.letter_box import LetterBox
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.send_signals import SendSignals
@@ -54,7 +54,7 @@ ON_A_THREAD_BYTES = 128 * 1024
 
 Offer = Callable[[Iterable[Message]], Awaitable[None]]
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class _JoinedError(UndecodableError):

@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
-import structlog
 from aiokafka.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -50,6 +49,7 @@ from wharfinger.events.streams import (
     TOPICS,
     TOPICS_INCARNATION,
 )
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.producer import (
     BATCH_BYTES_MAX,
     InvalidRecordError,
@@ -78,7 +78,7 @@ LOST = (
 RECORD_OVERHEAD = 100
 """Bytes that a record takes in a batch beside key and value, at most."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class OutgoingRecord(msgspec.Struct, frozen=True):

@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
-import structlog
 
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.producer import SentBatch
 from wharfinger.runtime.send_signals import SendSignals
 
@@ -41,7 +41,7 @@ DATAGRAM_BYTES_MAX = 1 << 16
 Ends = dict[tuple[str, int], int]
 """(topic, partition) -> the offset behind its last record; partition -1: somewhere on the topic."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 _decode = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 

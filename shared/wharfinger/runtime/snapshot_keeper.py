@@ -30,16 +30,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-import structlog
-
 from wharfinger.kernel.decider import Decider, S
 from wharfinger.kernel.round import Head
 from wharfinger.kernel.step import ENGINE
 from wharfinger.runtime.ledger import Ledger, SnapshotFollower, Transient
 from wharfinger.runtime.ledger.follower import DeltaFollower, SnapshotCadence
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.tasks import end_tasks
 
-log = structlog.get_logger()
+log = get_logger()
 
 REST_S = 1.0
 """A stage that has been idle for so long is at rest."""

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from typing import Generic
 from uuid import UUID
 
-import structlog
-
 from wharfinger.domain.value import Value
 from wharfinger.events.codec import made
 from wharfinger.events.decisions import decided_by
@@ -32,11 +30,12 @@ from wharfinger.kernel.decider import Decider, HoldsBack, Micros, S
 from wharfinger.kernel.step import step
 from wharfinger.runtime.dead_letters import Letter, lay_aside
 from wharfinger.runtime.ledger import Ledger
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.messages import Message, Routing
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.stage_groups import StageGroups, StageStream
 
-log = structlog.get_logger()
+log = get_logger()
 
 NOT_READ: tuple[type, ...] = (Ticked, ExtenderAnswered, HeldEventsLaidAside, *decided_by("ledger"))
 """Inputs that come from no topic: no message can be laid aside for them."""

@@ -30,8 +30,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-import structlog
-
 from wharfinger.domain.open_requests import NONE_OPEN, OpenRequests
 from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
@@ -48,11 +46,12 @@ from wharfinger.runtime.ledger import (
     WentBack,
 )
 from wharfinger.runtime.ledger.fact_events import event_of
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.messages import Message, Routing
 from wharfinger.stages.extender_calls import CallsExtenders, ExtenderCall
 from wharfinger.stages.open_requests import AnswersRequests
 
-log = structlog.get_logger()
+log = get_logger()
 
 T = TypeVar("T")
 

@@ -25,8 +25,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-import structlog
-
 from wharfinger.domain.open_requests import OpenRequests
 from wharfinger.domain.value import Value
 from wharfinger.events.envelope import Event
@@ -36,6 +34,7 @@ from wharfinger.kernel.step import fresh_inputs, step, tick
 from wharfinger.runtime.acceptances import REST_S, Acceptances, ReadPlaces, is_read
 from wharfinger.runtime.extender_client import ExtenderClient, ExtenderTransport
 from wharfinger.runtime.ledger import Ledger, Mark, Transient
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.messages import Message, Routing
 from wharfinger.runtime.observability import ServiceMetrics
 from wharfinger.runtime.progress import Progress
@@ -45,7 +44,7 @@ from wharfinger.runtime.stream_time import due_in_us, stream_time
 from wharfinger.stages.extender_calls import CallsExtenders, ExtenderCall
 from wharfinger.stages.peers import TellsPeers
 
-log = structlog.get_logger()
+log = get_logger()
 
 T = TypeVar("T")
 

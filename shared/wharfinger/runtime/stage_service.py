@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
-import structlog
-
 from wharfinger.domain.open_requests import OpenRequests
 from wharfinger.events.streams import Topic
 from wharfinger.kernel.decider import Decider, S
@@ -28,6 +26,7 @@ from wharfinger.runtime.faust_app import Partition, RawStream, ServiceApp, take
 from wharfinger.runtime.group_service import GroupService
 from wharfinger.runtime.ledger import LedgerError, Transient
 from wharfinger.runtime.ledger.follower import SnapshotCadence
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.messages import Routing
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.reading import BroadcastReading, InOrder, Reading
@@ -38,7 +37,7 @@ from wharfinger.runtime.stage_loop import StageLoop
 from wharfinger.runtime.tasks import end_tasks
 from wharfinger.runtime.timeline import ensure_not_behind
 
-log = structlog.get_logger()
+log = get_logger()
 
 COMPARE_AGAIN_S = 0.5
 STARTS_PAUSES_S = (0.2, 0.5, 1.0, 2.0)

@@ -32,7 +32,6 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
-import structlog
 
 from wharfinger.domain.text import one_line
 from wharfinger.runtime.backends import BackendError
@@ -52,6 +51,7 @@ from wharfinger.runtime.database_logins import login_of
 from wharfinger.runtime.embedded import BROKER_PROFILE
 from wharfinger.runtime.embedded_broker import EmbeddedBroker
 from wharfinger.runtime.embedded_postgres import DATABASE, EmbeddedPostgres
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.owner_watch import Lifeline, PlaneGoneError
 from wharfinger.runtime.plane import (
     LOCK_FILE,
@@ -84,7 +84,7 @@ latest: on a machine of few cores everything that starts at the same time is lat
 DOWN_PATIENCE_S = 40.0
 ABANDON_PATIENCE_S = 2.0  # there is nothing left to be saved
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class StoppedError(Exception):
@@ -552,7 +552,7 @@ def stop_on_signals(supervisor: Supervisor, numbers: Iterable[signal.Signals]) -
 def main() -> int:
     """The detached supervisor: what it was asked for comes in the environment, what becomes of it
     goes to its record."""
-    from wharfinger.runtime.observability import configure_logging
+    from wharfinger.runtime.log_setup import configure_logging
 
     with suppress(OSError):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal that started us may go

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-import structlog
 from aiokafka.errors import KafkaError
 
 from wharfinger.domain.text import one_line
@@ -28,9 +27,10 @@ from wharfinger.kernel.incarnations import FIRST
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.broadcast import BroadcastConsumer
 from wharfinger.runtime.ledger import Ledger, LedgerWentBackError, WentBack
+from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.topics import partition_counts
 
-log = structlog.get_logger()
+log = get_logger()
 
 READ_TIMEOUT_S = 60.0
 

@@ -8,18 +8,18 @@ import random
 from collections.abc import Awaitable, Callable
 
 import msgspec
-import structlog
 
 from wharfinger.domain.text import one_line
 from wharfinger.runtime.kube.api import ApiError, KubeApi, UnreachableError
 from wharfinger.runtime.kube.credentials import CredentialsError
+from wharfinger.runtime.logs import get_logger
 
 AWAY = (ApiError, UnreachableError, CredentialsError)
 """A cluster that does not answer, or not to us."""
 
 AGAIN_S_MIN, AGAIN_S_MAX = 1.0, 30.0
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class ReplacedError(Exception):

@@ -13,18 +13,18 @@ import time
 from datetime import UTC, datetime
 
 import msgspec
-import structlog
 
 from wharfinger.domain.text import one_line
 from wharfinger.runtime.kube.api import ApiError, KubeApi
 from wharfinger.runtime.kube.identity import AWAY, Identity
+from wharfinger.runtime.logs import get_logger
 
 LASTS_S = 15
 RENEW_S = 5.0
 LEFT_S_MIN = 5.0
 """Nothing is written with less than this left: a request may take as long."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class _LeaseMeta(msgspec.Struct, rename="camel"):

@@ -23,13 +23,13 @@ from typing import Generic, Protocol, TypeVar
 
 import aiohttp
 import msgspec
-import structlog
 
 from wharfinger.domain.text import one_line
 from wharfinger.runtime.kube.api import UNREADABLE, ApiError, KubeApi, UnreachableError
 from wharfinger.runtime.kube.credentials import CredentialsError
+from wharfinger.runtime.logs import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)

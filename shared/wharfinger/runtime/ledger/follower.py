@@ -31,8 +31,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
-import structlog
-
 from wharfinger.kernel.audit import Audit, Divergence
 from wharfinger.kernel.decider import Decider, Incremental, S
 from wharfinger.kernel.recover import RecordedRound
@@ -40,6 +38,7 @@ from wharfinger.kernel.step import ENGINE
 from wharfinger.runtime.ledger.errors import LedgerError, Transient
 from wharfinger.runtime.ledger.ledger import Ledger
 from wharfinger.runtime.ledger.snapshots import StoredSnapshot
+from wharfinger.runtime.logs import get_logger
 
 _BATCH_ROWS = 500
 """Small, because a follower shares its loop with services whose heartbeats must not wait for a
@@ -53,7 +52,7 @@ BYTES_A_ROW = 256
 10 ns a byte, deciding a row again some 40 µs: at this price snapshots add at most about a fifteenth
 to what following costs."""
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,9 @@ import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-import structlog
-
 from wharfinger.runtime.ledger.database import Database, Raw
 from wharfinger.runtime.ledger.errors import DATABASE_ERRORS, translate
+from wharfinger.runtime.logs import get_logger
 
 HEARTBEAT_S = 1.0
 HEARTBEAT_TIMEOUT_S = 5.0
@@ -39,7 +38,7 @@ where l.locktype = 'advisory' and l.granted and l.objsubid = 1
     and a.state_change < clock_timestamp() - make_interval(secs => $2)
 """
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class PartitionLock:

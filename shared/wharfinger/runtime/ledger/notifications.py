@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import asyncio
 
-import structlog
-
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.errors import DATABASE_ERRORS, LedgerError
 from wharfinger.runtime.ledger.writer import CHANNEL
+from wharfinger.runtime.logs import get_logger
 
 _RECONNECT_S = 0.5
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 async def notifications(database: Database, wakeup: asyncio.Event, channel: str = CHANNEL) -> None:
