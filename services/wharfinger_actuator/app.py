@@ -3,7 +3,7 @@ or hub that may be changed.
 
 The directory of joined clusters is read again every few seconds, as by the collector. Until a
 cluster is joined in a mode that writes, the service does nothing but look there: it is in no
-consumer group, reads no topic, and has not loaded what writes.
+consumer group, reads no topic, and has loaded neither what writes nor what observes.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from uuid import uuid4
 
 from wharfinger.events.streams import ASSIGNMENTS, CLUSTER_STATE, CLUSTERS
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.actuation import standing_decisions
 from wharfinger.runtime.kube.joined import Joined, JoinedCluster, joined_clusters
 from wharfinger.runtime.logs import get_logger
-from wharfinger.runtime.observer_loop import Loaded
-from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import Service, ServiceContext
 from wharfinger.runtime.tasks import end_tasks
-from wharfinger.stages.actuator import ActuatorObserver, ActuatorState
 from wharfinger_actuator.observed_effects import EffectSender
 
 if TYPE_CHECKING:
+    from wharfinger.runtime.observer_loop import Loaded
+    from wharfinger.runtime.observer_service import ObserverService
+    from wharfinger.stages.actuator import ActuatorState
     from wharfinger_actuator.copier import CopyWriter
     from wharfinger_actuator.hub import HubWriter
     from wharfinger_actuator.writer import Writer
@@ -152,6 +151,10 @@ class ActuatorService:
         self._clusters, self._caught_up_at = clusters, None
         if not clusters:
             return
+        await asyncio.to_thread(_load_observer)
+        from wharfinger.runtime.observer_service import ObserverService, Observing
+        from wharfinger.stages.actuator import ActuatorObserver
+
         self._observer = ObserverService(
             Observing(
                 NAME,
@@ -172,6 +175,8 @@ class ActuatorService:
 
     async def _load(self, groups: frozenset[int]) -> Iterable[Loaded]:
         """Called when the partitions change: what is known until then counts no longer."""
+        from wharfinger.runtime.actuation import standing_decisions
+
         self._caught_up_at = None
         partition = self._context.cluster_partition
         return await standing_decisions(
@@ -244,6 +249,12 @@ class ActuatorService:
         if joined.hub or claims:
             return HubWriter(joined, self._context, self._holder)
         return Writer(joined, self._context, self._holder, self._known, self._answers)
+
+
+def _load_observer() -> None:
+    """What observes decisions, with the stages and the client of the consumer group."""
+    import wharfinger.runtime.actuation
+    import wharfinger.runtime.observer_service  # noqa: F401
 
 
 def _load() -> None:

@@ -5,6 +5,9 @@ was assigned. The topic drops records after its retention; the ledger does not. 
 from its newest whole snapshot, which holds the current assignments, and then from the decisions
 since. So the cost grows with the current assignments, not with the whole history. A stream without
 a snapshot is read from its first decision.
+
+The stages are loaded with the first snapshot, in a thread: the observers of a new plane, which has
+none, do without them.
 """
 
 from __future__ import annotations
@@ -13,9 +16,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from wharfinger.domain.value import Value
-from wharfinger.engine.nodes.occupancy import HeldBinding
 from wharfinger.events.assignments import Assigned, AssignmentItem, AssignmentsDecided, Refused
 from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.fanout import assignment_items
@@ -27,12 +30,11 @@ from wharfinger.kernel.step import decision_id
 from wharfinger.runtime.ledger import Ledger, StoredSnapshot
 from wharfinger.runtime.observer_loop import Loaded
 from wharfinger.runtime.service import ServiceContext
-from wharfinger.stages.cluster import ClusterDecider
-from wharfinger.stages.cluster import current_assignments as cluster_items
-from wharfinger.stages.cluster.state import ClusterStageState
-from wharfinger.stages.fleet import FleetDecider
-from wharfinger.stages.fleet import current_assignments as fleet_items
-from wharfinger.stages.fleet.state import FleetState
+
+if TYPE_CHECKING:
+    from wharfinger.engine.nodes.occupancy import HeldBinding
+    from wharfinger.stages.cluster.state import ClusterStageState
+    from wharfinger.stages.fleet.state import FleetState
 
 BATCH = 5000
 
@@ -122,9 +124,7 @@ async def _snapshot(ledger: Ledger, head: Head) -> tuple[StoredSnapshot, Head, s
 async def _begin_fleet(
     begun: _Begun, mine: Callable[[str], bool], snapshot: StoredSnapshot, head: Head, profile: str
 ) -> None:
-    state = await asyncio.to_thread(
-        FleetDecider.of_profile(profile).load, head.stream, snapshot.sections
-    )
+    state = await asyncio.to_thread(_fleet_state, snapshot, head, profile)
     items: dict[str, list[AssignmentItem]] = {
         name: [] for name in sorted(state.clusters) if mine(name)
     }
@@ -141,15 +141,23 @@ async def _begin_fleet(
     begun.cursors[head.stream] = head.seq
 
 
+def _fleet_state(snapshot: StoredSnapshot, head: Head, profile: str) -> FleetState:
+    from wharfinger.stages.fleet import FleetDecider
+
+    return FleetDecider.of_profile(profile).load(head.stream, snapshot.sections)
+
+
 def _of_fleet(state: FleetState, seq: int) -> Iterator[tuple[str, AssignmentItem]]:
+    from wharfinger.stages.fleet import current_assignments as fleet_items
+
     yield from fleet_items.current_items(state)
     yield from fleet_items.silenced(state, seq)
 
 
 async def _begin_cluster(begun: _Begun, snapshot: StoredSnapshot, head: Head, profile: str) -> None:
-    state = await asyncio.to_thread(
-        ClusterDecider.of_profile(profile).load, head.stream, snapshot.sections
-    )
+    state = await asyncio.to_thread(_cluster_state, snapshot, head, profile)
+    from wharfinger.stages.cluster import current_assignments as cluster_items
+
     refused = list(_refused(begun, state, head.seq))
     standing: list[tuple[Micros, AssignmentItem]] = [
         (at or head.at, item)
@@ -167,6 +175,12 @@ async def _begin_cluster(begun: _Begun, snapshot: StoredSnapshot, head: Head, pr
             _event(AssignmentsDecided(state.cluster, head.stream, through, tuple(items)), at)
         )
     begun.cursors[head.stream] = head.seq
+
+
+def _cluster_state(snapshot: StoredSnapshot, head: Head, profile: str) -> ClusterStageState:
+    from wharfinger.stages.cluster import ClusterDecider
+
+    return ClusterDecider.of_profile(profile).load(head.stream, snapshot.sections)
 
 
 def _refused(begun: _Begun, state: ClusterStageState, seq: int) -> Iterator[Refused]:
