@@ -10,17 +10,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import Any
 from urllib.parse import unquote
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import NameOID
 from starlette.types import Scope
-
-from wharfinger_api.grants import ProvenIdentity, identity
 
 SCOPE_KEY = "wharfinger.client_certificate"
 HEADER = b"client-cert"
@@ -61,39 +54,8 @@ def _der(value: bytes) -> bytes:
         if text.startswith(":") and text.endswith(":"):
             return base64.b64decode(text[1:-1], validate=True)
         pem = unquote(text).encode("ascii")
-        return x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)
+        from wharfinger_api.certificate_identity import der_of
+
+        return der_of(pem)
     except (binascii.Error, ValueError):
         return b""
-
-
-def identity_of(certificate: bytes) -> ProvenIdentity | None:
-    """By its first alternative name: a URI, else a DNS name, else a mail address; without any, by
-    the common name of its subject. Groups: the organizations of the subject, as for Kubernetes.
-    None: no certificate, or one that is not valid at this time."""
-    try:
-        found = x509.load_der_x509_certificate(certificate)
-        now = datetime.now(UTC)
-        if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
-            return None
-        subject = found.subject
-        groups = [str(one.value) for one in _of(subject, NameOID.ORGANIZATION_NAME)]
-        return identity("certificate", _name(found), groups)
-    except ValueError:
-        return None
-
-
-def _name(certificate: x509.Certificate) -> str:
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        names = None
-    if names is not None:
-        for kind in (x509.UniformResourceIdentifier, x509.DNSName, x509.RFC822Name):
-            for value in names.get_values_for_type(kind):
-                return str(value)
-    common = _of(certificate.subject, NameOID.COMMON_NAME)
-    return str(common[0].value) if len(common) == 1 else ""
-
-
-def _of(name: x509.Name, oid: x509.ObjectIdentifier) -> list[x509.NameAttribute[Any]]:
-    return list(name.get_attributes_for_oid(oid))

@@ -13,7 +13,7 @@ from starlette.types import Scope
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.tokens import PREFIX, Token, exchanged, make_token, valid_token
 from wharfinger_api.access import Principal, Role
-from wharfinger_api.certificates import Network, certificate_in, identity_of
+from wharfinger_api.certificates import Network, certificate_in
 from wharfinger_api.grants import Grants, ProvenIdentity
 
 if TYPE_CHECKING:  # each loads an HTTP client: only where it is configured
@@ -81,6 +81,8 @@ class Identities:
             return await self._bearer(credential.authorization)
         if credential.certificate is None:
             return None
+        from wharfinger_api.certificate_identity import identity_of
+
         return self._granted(identity_of(credential.certificate))
 
     async def _bearer(self, authorization: str) -> Principal | None:

@@ -17,7 +17,8 @@ from tests.providers import Authority
 from wharfinger.runtime.settings import SettingsError, load_settings
 from wharfinger_api import grants as grants_module
 from wharfinger_api.access import Principal, Role
-from wharfinger_api.certificates import SCOPE_KEY, certificate_in, identity_of
+from wharfinger_api.certificate_identity import identity_of
+from wharfinger_api.certificates import SCOPE_KEY, certificate_in
 from wharfinger_api.grants import Grants, GrantsError, ProvenIdentity, read_grants
 
 DNS = x509.DNSName("metrics.example.org")
