@@ -19,8 +19,19 @@ their moves from being reverted, `replica_moves` moves one replica, `decision_fo
 decisions, and `cluster_snapshot` is the input of provisioning and disruption.
 """
 
-from wharfinger.stages.cluster.decider import ClusterDecider
-from wharfinger.stages.cluster.profile import ClusterProfile
-from wharfinger.stages.cluster.state import ClusterStageState
+from typing import TYPE_CHECKING
+
+from wharfinger.lazy import lazily
+
+if TYPE_CHECKING:
+    from wharfinger.stages.cluster.decider import ClusterDecider
+    from wharfinger.stages.cluster.profile import ClusterProfile
+    from wharfinger.stages.cluster.state import ClusterStageState
 
 __all__ = ["ClusterDecider", "ClusterProfile", "ClusterStageState"]
+
+# Observers use single modules of the stage: what its state and its decider load is 5 MB.
+__getattr__ = lazily(
+    __name__,
+    {"decider": ["ClusterDecider"], "profile": ["ClusterProfile"], "state": ["ClusterStageState"]},
+)
