@@ -97,6 +97,19 @@ def test_the_publisher_loads_no_more_modules() -> None:
     assert house.loaded_by("wharfinger_publisher.app") <= PUBLISHER_MODULES_MAX
 
 
+def test_structlog_is_imported_where_rich_is_hidden_from_it() -> None:
+    """Imported elsewhere first, it would load rich in every process."""
+    found = {
+        source.module
+        for source in library()
+        for node in source.tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in _imported(ast.Module([node], []))
+        if name.partition(".")[0] == "structlog"
+    }
+    assert found == set()  # `logs` has it in a `with`
+
+
 def test_classes_share_no_more_names() -> None:
     """The client is a distribution of its own, whose readers know none of the library's names."""
     ours = [source for source in library() if not source.module.startswith("wharfinger_client")]

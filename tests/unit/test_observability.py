@@ -6,6 +6,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
@@ -105,6 +107,36 @@ def test_a_person_reads_lines_without_colours_when_piped(output: io.StringIO) ->
     assert "ready" in output.getvalue()
     assert "port=1" in output.getvalue()
     assert "\x1b" not in output.getvalue()
+
+
+def test_rich_is_hidden_from_structlog_and_from_nothing_else() -> None:
+    code = """
+import sys
+from wharfinger.runtime import log_setup
+assert "rich" not in sys.modules and "pygments" not in sys.modules
+import rich.console
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("colors", [False, True])
+def test_a_traceback_on_a_console_is_that_of_structlog_with_rich(colors: bool) -> None:
+    code = f"""
+import io, sys
+from structlog.dev import RichTracebackFormatter  # before rich is hidden
+from wharfinger.runtime.log_setup import _console_traceback
+
+try:
+    torn = "sail" * 50
+    raise ValueError(torn)
+except ValueError:
+    ours, theirs = io.StringIO(), io.StringIO()
+    _console_traceback(colors={colors})(ours, sys.exc_info())
+    RichTracebackFormatter(color_system={"truecolor" if colors else None!r})(theirs, sys.exc_info())
+assert "torn" in ours.getvalue()
+assert ours.getvalue() == theirs.getvalue()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_services_share_metrics_and_keep_their_own_figures() -> None:
