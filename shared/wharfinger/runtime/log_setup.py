@@ -79,7 +79,8 @@ def _rendering(log_format: LogFormat, *, colors: bool) -> Sequence[Processor]:
 
 
 def _console_traceback(*, colors: bool) -> ExceptionRenderer:
-    """As structlog's own, which it has only where it finds rich (see `logs`)."""
+    """As structlog's own, which it has only where it finds rich (see `logs`), but without the
+    frames' variables, as in JSON."""
 
     def render(output: TextIO, exc_info: ExcInfo) -> None:
         from rich.console import Console
@@ -88,7 +89,7 @@ def _console_traceback(*, colors: bool) -> ExceptionRenderer:
         output.write("\n")
         console = Console(file=output, color_system="truecolor" if colors else None)
         console.print(
-            Traceback.from_exception(*exc_info, width=None, show_locals=True, word_wrap=True)
+            Traceback.from_exception(*exc_info, width=None, show_locals=False, word_wrap=True)
         )
 
     return render
