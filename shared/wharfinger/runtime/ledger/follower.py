@@ -168,7 +168,7 @@ class DeltaFollower(_SnapshotWriter[S]):
         some: list[RecordedRound] = []
         rows = 0
         async for recorded in self._ledger.recorded_rounds(
-            self._stream, audit.head.round + 1, to_round, _BATCH_ROWS
+            self._stream, audit.head.round + 1, to_round, _BATCH_ROWS, on_trust=True
         ):
             if not some and may_go_on is not None and not await may_go_on():
                 return written
