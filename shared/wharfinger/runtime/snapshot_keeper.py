@@ -198,16 +198,17 @@ class SnapshotKeeper(Generic[S]):
         if stream in self._given_up:
             return False
         following, cadence = self._replaying, self._cadence
-        least = following.least(stream, min(cadence.delta_rows, cadence.whole_rows))
+        if self._rested():
+            rows = min(cadence.delta_rows, cadence.whole_rows)
+        else:
+            rows = cadence.rows_to_whole(following.bytes.get(stream, 0))
+            rows *= 1 if stream in following.followers else OVERDUE
+        least = following.least(stream, rows)
         if following.behind(stream, head) < least:
             return False
         if stream not in following.reached:  # most streams never have that many rows
             await self._look(following, stream, await self._ledger.replayed_to(stream))
-        behind = following.behind(stream, head)
-        if self._rested():
-            return behind >= least
-        whole = cadence.rows_to_whole(following.bytes.get(stream, 0))
-        return behind >= (whole if stream in following.followers else OVERDUE * whole)
+        return following.behind(stream, head) >= least
 
     async def _bring_forward(self, stream: str) -> None:
         following = self._replaying
