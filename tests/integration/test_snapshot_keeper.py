@@ -23,7 +23,7 @@ from wharfinger.runtime.ledger.follower import SnapshotCadence, SnapshotFollower
 from wharfinger.runtime.messages import Message
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.replay import replay
-from wharfinger.runtime.snapshot_keeper import OVERDUE, SnapshotKeeper, StreamOwner
+from wharfinger.runtime.snapshot_keeper import BURST, OVERDUE, SnapshotKeeper, StreamOwner
 from wharfinger.runtime.stage_loop import StageLoop
 
 pytestmark = pytest.mark.integration
@@ -185,11 +185,14 @@ async def test_the_loop_never_waits_for_a_snapshot(ledger: Ledger) -> None:
 
 @dataclass
 class Busy:
-    """The stage's streams, and while `busy` a stage that has just decided."""
+    """The stage's streams, and while `busy` a stage that has just decided. `looked`, `asked`: how
+    often the keeper wanted to know whether it is idle, and whether it has a burst."""
 
     loop: StageLoop[Counts]
     busy: bool = True
+    bursting: bool = False
     looked: int = 0
+    asked: int = 0
 
     def heads(self) -> Mapping[str, Head]:
         return self.loop.heads()
@@ -197,6 +200,15 @@ class Busy:
     def idle_s(self) -> float:
         self.looked += 1
         return 0.0 if self.busy else self.loop.idle_s()
+
+    def in_burst(self) -> bool:
+        self.asked += 1
+        return self.bursting
+
+    async def is_asked(self) -> None:
+        """The keeper has looked twice for deltas that are due, from now on."""
+        asked = self.asked
+        await until(lambda: self.asked >= asked + 2)
 
 
 async def test_a_busy_stage_is_left_alone(ledger: Ledger) -> None:
@@ -266,6 +278,69 @@ async def test_a_busy_stage_gets_deltas_from_folding_and_is_decided_again_when_i
             owner.busy = False
             await delta_of(ledger, 2 * OVERDUE + 2, replayed=True)
             assert len(deciding) == 2 * OVERDUE + 2
+
+
+ROUNDS_OF_BURST = BURST * DELTAS.delta_rows // 2
+"""A round is an input and a decision."""
+
+
+async def test_in_a_burst_nothing_is_folded_and_at_rest_the_deltas_are_as_dense_as_ever(
+    ledger: Ledger,
+) -> None:
+    async with a_stage(ledger) as loop:
+        owner = Busy(loop, bursting=True)
+        async with keeping(ledger, owner, 0, cadence=DELTAS):
+            await decided(loop, 0, ROUNDS_OF_BURST - 1)
+            await owner.is_asked()
+            assert await ledger.latest_delta("fleet/0") == 0
+            owner.busy = owner.bursting = False
+            await delta_of(ledger, ROUNDS_OF_BURST - 2, replayed=True)
+    assert await deltas(ledger) == list(range(2, ROUNDS_OF_BURST, 2))
+
+
+async def test_after_a_burst_a_stage_that_does_not_rest_gets_all_its_deltas(ledger: Ledger) -> None:
+    async with a_stage(ledger) as loop:
+        owner = Busy(loop, bursting=True)
+        async with keeping(ledger, owner, 0, cadence=DELTAS):
+            await decided(loop, 0, ROUNDS_OF_BURST - 1)
+            await owner.is_asked()
+            assert await ledger.latest_delta("fleet/0") == 0
+            owner.bursting = False
+            await delta_of(ledger, ROUNDS_OF_BURST - 2)
+    assert await deltas(ledger) == list(range(2, ROUNDS_OF_BURST, 2))
+
+
+async def test_in_a_burst_without_end_the_newest_delta_follows_at_a_bounded_distance(
+    ledger: Ledger,
+) -> None:
+    async with a_stage(ledger) as loop:
+        owner = Busy(loop, bursting=True)
+        async with keeping(ledger, owner, 0, cadence=DELTAS):
+            for last in (2 * ROUNDS_OF_BURST, 2 * ROUNDS_OF_BURST + 10):
+                await decided(loop, head(loop).round, last - head(loop).round)
+                newest = last - ROUNDS_OF_BURST + 2
+                await delta_of(ledger, newest)
+                await owner.is_asked()
+                # all that are due up to there, and none beyond
+                assert await deltas(ledger) == list(range(2, newest + 1, 2))
+
+
+async def test_in_a_burst_a_state_that_cannot_be_kept_is_not_loaded_for_each_delta(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_keeper, "KEPT_BYTES_MAX", -1)
+    async with a_stage(ledger) as loop:
+        owner = Busy(loop, bursting=True)
+        await decided(loop, 0, ROUNDS_OF_BURST)
+        async with keeping(ledger, owner, 0, cadence=DELTAS):
+            await delta_of(ledger, ROUNDS_OF_BURST)
+
+
+async def deltas(ledger: Ledger) -> list[int]:
+    """Their rounds."""
+    async with ledger.database.reading() as raw:
+        rows = await raw.fetch("select round from snapshot where not whole order by round")
+    return [row[0] for row in rows]
 
 
 async def test_deltas_from_folding_do_not_hide_that_a_stream_is_decided_otherwise(

@@ -28,6 +28,7 @@ class ServiceContext:
     count. `prefix` stands before every topic's name and group on the broker, so that several planes
     may share one. `went_back`: every time the ledger did, as it was when the process started.
     `stages_idle_s`: of each stage of this process, for how long it has been idle.
+    `stages_in_burst`: of each, whether it has a burst.
     """
 
     settings: Settings
@@ -41,10 +42,15 @@ class ServiceContext:
     decoded: Decoded = field(default_factory=Decoded)
     signals: SendSignals = field(default_factory=SendSignals)
     stages_idle_s: list[Callable[[], float]] = field(default_factory=list)
+    stages_in_burst: list[Callable[[], bool]] = field(default_factory=list)
 
     def idle_s(self) -> float:
         """For how long no stage of this process has had anything to do."""
         return min((idle_s() for idle_s in self.stages_idle_s), default=0.0)
+
+    def in_burst(self) -> bool:
+        """Whether a stage of this process has a burst."""
+        return any(in_burst() for in_burst in self.stages_in_burst)
 
     def shard_of(self, binding: str) -> int:
         """The fleet shard that owns a binding."""

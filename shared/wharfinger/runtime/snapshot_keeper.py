@@ -8,6 +8,11 @@ process too, whose interpreter it would take. It works in a thread beside the lo
 time. It stops as soon as a stage has work, and frees its state when it is done. It never delays a
 decision.
 
+In a burst nothing is folded either, until a stream is so far behind that an explanation would take
+longer than it may (`BURST`). The stage rests after most bursts, and what the keeper decides again
+then makes the same deltas: to fold before would be done for nothing, and in the interpreter that
+decides. In a longer burst the newest delta stays that far behind.
+
 A stream that is never at rest gets snapshots too. Its rounds are folded, which costs an eighth of
 deciding them again, and deltas are stored as often as on a stream at rest. Only when a whole
 snapshot is overdue are they decided again as well. In between the keeper sleeps long enough to take
@@ -47,6 +52,12 @@ OVERDUE = 2
 """While its stage is busy, a stream is followed only after this many times the rows after which a
 snapshot of the kind is due."""
 
+BURST = 10
+"""While a stage of the process has a burst, a stream is folded only so far that the newest delta is
+this many times the rows old after which one is due. By default that is 5,000 decisions, with their
+inputs some 10,000 rows: an explanation of the newest fleet decision then takes a tenth of a second
+of processor time, and with twice as many rows two."""
+
 KEPT_BYTES_MAX = 8 << 20
 """States that are stored in at most so many bytes together are kept while their stage is busy: in
 memory they take some five times as much."""
@@ -70,6 +81,8 @@ class StreamOwner(Protocol):
         ...
 
     def idle_s(self) -> float: ...
+
+    def in_burst(self) -> bool: ...
 
 
 F = TypeVar("F", SnapshotFollower[Any], DeltaFollower[Any])
@@ -97,21 +110,25 @@ class _FollowedStreams(Generic[F]):
         return max(rows, self.folded.get(stream, 0) // FOLDED_PART)
 
     def behind(self, stream: str, head: Head) -> int:
-        """At least so many rows: every round has an input or a decision, and how many decisions
-        there are is known."""
-        reached = self.reached.get(stream)
-        if reached is None:
-            return head.round + head.seq
-        return head.round - reached.round + head.seq - reached.seq
+        return _rows_between(self.reached.get(stream), head)
 
     def kept_bytes(self) -> int:
         return sum(follower.bytes for follower in self.followers.values())
 
 
+def _rows_between(reached: Head | None, head: Head) -> int:
+    """At least so many rows: every round has an input or a decision, and how many decisions there
+    are is known. `reached` None: since the first round."""
+    if reached is None:
+        return head.round + head.seq
+    return head.round - reached.round + head.seq - reached.seq
+
+
 class SnapshotKeeper(Generic[S]):
     """`of_profile`: the decider of a recorded profile; never the owner's own one, which must not be
     used from two threads. `cadence`: when a snapshot is due. `idle_s`: for how long all stages that
-    share the interpreter with the owner have been idle; by default only the owner is asked."""
+    share the interpreter with the owner have been idle. `in_burst`: whether one of them has a
+    burst. By default only the owner is asked."""
 
     def __init__(
         self,
@@ -121,8 +138,10 @@ class SnapshotKeeper(Generic[S]):
         cadence: SnapshotCadence,
         rest_s: float = REST_S,
         idle_s: Callable[[], float] | None = None,
+        in_burst: Callable[[], bool] | None = None,
     ) -> None:
         self._idle_s = idle_s or owner.idle_s
+        self._in_burst = in_burst or owner.in_burst
         self._ledger = ledger
         self._of_profile = of_profile
         self._owner = owner
@@ -246,6 +265,8 @@ class SnapshotKeeper(Generic[S]):
             return
         follows = stream in following.followers
         least = following.least(stream, rows if follows else OVERDUE * rows)
+        if self._in_burst():
+            least = max(least, self._burst_rows)
         if following.behind(stream, head) < least:
             return
         if not follows:  # others may have stored one since
@@ -272,9 +293,13 @@ class SnapshotKeeper(Generic[S]):
         """Note what following cost, and go on with the follower while its stage is busy."""
         following.folded[stream] = follower.folded
         following.bytes[stream] = follower.bytes
-        kept_bytes = self._replaying.kept_bytes() + self._folding.kept_bytes()
-        if not self._rested() and kept_bytes + follower.bytes <= KEPT_BYTES_MAX:
+        if not self._rested() and self._keeps(follower):
             following.followers[stream] = follower
+
+    def _keeps(self, follower: SnapshotFollower[S] | DeltaFollower[S]) -> bool:
+        """Whether the follower may be kept, beside those that are."""
+        kept_bytes = self._replaying.kept_bytes() + self._folding.kept_bytes()
+        return kept_bytes + follower.bytes <= KEPT_BYTES_MAX
 
     async def _may_go_on(self, stream: str) -> bool:
         """Before each round that is decided again. At rest at once; else after a sleep that keeps
@@ -286,10 +311,15 @@ class SnapshotKeeper(Generic[S]):
     async def _may_fold(self, stream: str, follower: DeltaFollower[S]) -> bool:
         """Before some rows are folded, after a sleep as long as the rows before are worth. They are
         counted by processor time: a busy machine makes a round take longer, and folding must not
-        fall behind there."""
+        fall behind there. In a burst it ends where enough is folded, unless it could not go on from
+        there and would have to load the state again."""
         worked_s, self._folded_s = follower.worked_s - self._folded_s, follower.worked_s
         await self._pause(worked_s)
-        return stream in self._owner.heads() and not self._rested()
+        head = self._owner.heads().get(stream)
+        if head is None or self._rested():
+            return False
+        near = _rows_between(follower.head, head) < self._burst_rows
+        return not (near and self._in_burst() and self._keeps(follower))
 
     async def _pause(self, worked_s: float) -> None:
         until = time.monotonic() + worked_s * (1 / SHARE - 1)
@@ -301,3 +331,7 @@ class SnapshotKeeper(Generic[S]):
 
     def _rested(self) -> bool:
         return self._idle_s() >= self._rest_s
+
+    @property
+    def _burst_rows(self) -> int:
+        return BURST * self._cadence.delta_rows

@@ -32,6 +32,7 @@ from wharfinger.kernel.decider import Decider, Micros, S
 from wharfinger.kernel.round import Basis, Head, Round
 from wharfinger.kernel.step import fresh_inputs, step, tick
 from wharfinger.runtime.acceptances import REST_S, Acceptances, ReadPlaces, is_read
+from wharfinger.runtime.burst_meter import BurstMeter
 from wharfinger.runtime.extender_client import ExtenderClient, ExtenderTransport
 from wharfinger.runtime.ledger import Ledger, Mark, Transient
 from wharfinger.runtime.logs import get_logger
@@ -139,6 +140,7 @@ class StageLoop(Generic[S]):
         self._held = False
         self._task: asyncio.Task[None] | None = None
         self._worked_at = self._turned_at = time.monotonic()
+        self._bursts = BurstMeter(self._turned_at)
         self._due_s: float | None = None
         """When the next tick is due, by the monotonic clock."""
         self._taken_from: float | None = None
@@ -230,6 +232,10 @@ class StageLoop(Generic[S]):
         way."""
         busy = self._held or self._groups.waiting or self._groups.busy.locked()
         return 0.0 if busy else time.monotonic() - self._worked_at
+
+    def in_burst(self) -> bool:
+        """Whether much more is decided a second than under a steady load."""
+        return self._bursts.in_burst(time.monotonic())
 
     def backlog(self) -> int:
         return self._groups.waiting
@@ -546,6 +552,7 @@ class StageLoop(Generic[S]):
             if found.outdated:
                 self._metrics.outdated.inc(found.outdated)
                 log.warning("facts.outdated", stream=round_.stream, refused=found.outdated)
+        self._bursts.decided(sum(len(found.round.decisions) for found in stepped), time.monotonic())
         self._groups.ask(
             found.round.stream for found in stepped if found.round.stream not in fenced
         )

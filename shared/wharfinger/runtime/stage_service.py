@@ -107,9 +107,15 @@ class StageService(GroupService, Generic[S]):
         if stage.of_profile is not None:
             cadence = SnapshotCadence(settings.snapshot_rows, settings.delta_rows)
             self._snapshots = SnapshotKeeper(
-                context.ledger, stage.of_profile, self.loop, cadence, idle_s=context.idle_s
+                context.ledger,
+                stage.of_profile,
+                self.loop,
+                cadence,
+                idle_s=context.idle_s,
+                in_burst=context.in_burst,
             )
         context.stages_idle_s.append(self.loop.idle_s)
+        context.stages_in_burst.append(self.loop.in_burst)
         self._measuring: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -34,6 +34,7 @@ from typing import Generic
 from wharfinger.kernel.audit import Audit, Divergence
 from wharfinger.kernel.decider import Decider, Incremental, S
 from wharfinger.kernel.recover import RecordedRound
+from wharfinger.kernel.round import Head
 from wharfinger.kernel.step import ENGINE
 from wharfinger.runtime.ledger.errors import LedgerError, Transient
 from wharfinger.runtime.ledger.ledger import Ledger
@@ -95,6 +96,11 @@ class _SnapshotWriter(Generic[S]):
     def bytes(self) -> int:
         """Of the state, when it was loaded or stored last."""
         return self._bytes
+
+    @property
+    def head(self) -> Head | None:
+        """After the last round that was followed; None: nothing was."""
+        return None if self._audit is None else self._audit.head
 
     async def continues(self) -> bool:
         """Whether the ledger still has the history that was followed: it has another one after a
