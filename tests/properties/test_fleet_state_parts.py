@@ -256,6 +256,9 @@ def test_equal_parts_of_records_are_one_object(history: Sequence[Sequence[object
     for happened in history:
         live(plane, happened)
     for state in (plane.state, loaded(plane)):
+        pending = [entry for cluster in state.clusters.values() for entry in cluster.pending]
+        asked = [entry.requirements for entry in pending]
+        assert len({id(part) for part in asked}) == len({canonical(part) for part in asked})
         records = state.bindings.values()
         applied = [record.applied for record in records if record.applied is not None]
         placements = [record.spec.placement for record in records] + applied

@@ -40,7 +40,7 @@ from wharfinger.domain.policy import Policy
 from wharfinger.domain.reasons import PlanOutcome
 from wharfinger.domain.value import Value, canonical, stable_hash
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.fleet.estimate import demand_of, demand_of_set
+from wharfinger.engine.fleet.estimate import Demand, demand_of, demand_of_set
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.codec import decode
 from wharfinger.events.decisions import Leaving
@@ -57,7 +57,7 @@ from wharfinger.stages.fleet.state import quotas as quota
 from wharfinger.stages.fleet.state.bindings import NOTHING
 from wharfinger.stages.fleet.state.clusters import ClusterState, Pending
 from wharfinger.stages.fleet.state.joint_plans import JointPlans, ShardAnswers
-from wharfinger.stages.interned import sharing
+from wharfinger.stages.interned import Interned, sharing
 
 
 class SavedPending(Value, frozen=True):
@@ -409,11 +409,14 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
             cluster.silent_since,
             dict(cluster.tainted_at),
         )
+    demands = Interned(_asked_of)
     for saved in _capacity.decode(sections["capacity"]):
         held = state.clusters[saved.cluster]
         held.capacity, held.counted_at = saved.capacity, saved.counted_at
-        held.pending = _load_pending(saved.pending)
-        held.promised = {other: _load_pending(these) for other, these in saved.promised.items()}
+        held.pending = _load_pending(saved.pending, demands)
+        held.promised = {
+            other: _load_pending(these, demands) for other, these in saved.promised.items()
+        }
         held.closed, held.doubt = dict(saved.closed), dict(saved.doubt)
     if "versions" in sections:
         state.versions = Versions.loaded(_saved_versions.decode(sections["versions"]))
@@ -447,21 +450,24 @@ def _load_bindings(state: FleetState, sections: Mapping[str, bytes]) -> list[Bin
     return records
 
 
-def _load_pending(saved: Iterable[SavedPending]) -> deque[Pending]:
-    return deque(
-        [
-            Pending(
-                p.seq,
-                p.class_key,
-                p.replicas,
-                p.requirements,
-                demand_of_set(p.components) if p.components else demand_of(p.requirements),
-                Claim(p.namespace, p.priority_class),
-                p.components,
-            )
-            for p in saved
-        ]
-    )
+def _asked_of(requirements: Requirements, _: bytes) -> tuple[Requirements, Demand]:
+    return requirements, demand_of(requirements)
+
+
+def _load_pending(
+    saved: Iterable[SavedPending], demands: Interned[Requirements, tuple[Requirements, Demand]]
+) -> deque[Pending]:
+    """A cluster may have pending replicas of many bindings and few classes: what a class asks for
+    is made once."""
+    pending: deque[Pending] = deque()
+    for p in saved:
+        requirements, demand = demands.of(p.requirements)
+        if p.components:
+            demand = demand_of_set(p.components)
+        claim = Claim(p.namespace, p.priority_class)
+        entry = Pending(p.seq, p.class_key, p.replicas, requirements, demand, claim, p.components)
+        pending.append(entry)
+    return pending
 
 
 def _save_pending(pending: Iterable[Pending]) -> tuple[SavedPending, ...]:
