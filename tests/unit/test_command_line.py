@@ -53,7 +53,7 @@ WRONG = [
     "replay --budget -1",
     "replay --objective none",
     "delete",
-    "up --processes two",
+    "up --processes three",
     "generate fleet --seed x --apply",
     "provide --delay -1",
     "schema export",

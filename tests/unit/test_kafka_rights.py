@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from wharfinger.events.streams import TOPICS
-from wharfinger.runtime.children import API, MODULES, ONE
+from wharfinger.runtime.children import API, CONTROLLERS, MODULES, ONE
 from wharfinger.runtime.kafka_rights import KAFKA_USERS, acl_commands
 from wharfinger_publisher.reaccept import ACCEPTED
 
@@ -15,7 +15,7 @@ THROUGH_THE_INTAKE = {"intake", "operators", "replay"}
 
 
 def test_every_service_that_uses_the_broker_has_a_user() -> None:
-    assert MODULES.keys() - {ONE, API} <= BY_NAME.keys()
+    assert MODULES.keys() - {ONE, CONTROLLERS, API} <= BY_NAME.keys()
 
 
 def test_every_topic_is_written_by_those_that_the_table_of_topics_names() -> None:

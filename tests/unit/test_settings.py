@@ -95,7 +95,7 @@ def test_every_bad_field_gets_one_line_with_its_name_and_origin(
     assert all("\n" not in line for line in raised.value.lines)
     assert len(raised.value.lines) == 6
     assert "host:port" in lines["WHARFINGER_KAFKA"]
-    assert "'one' or 'each'" in lines["WHARFINGER_PROCESSES"]
+    assert "'auto', 'one', 'two' or 'each'" in lines["WHARFINGER_PROCESSES"]
     assert "postgresql://" in lines["--database"]
     assert "integer" in lines["--http-port"]
     assert "greater than 0" in lines[f"{config}: fleet_shards"]

@@ -63,18 +63,14 @@ API's; `controllers` all but those of scheduler and API."""
 
 EACH: tuple[str, ...] = tuple(name for name in MODULES if name not in (ONE, CONTROLLERS))
 
-_LAYOUTS: Mapping[Layout, tuple[str, ...]] = {
-    "one": (ONE, API),
-    "two": (CONTROLLERS, API, "scheduler"),
-    "each": EACH,
-}
+_FEW: Mapping[Layout, tuple[str, ...]] = {"one": (ONE, API), "two": (CONTROLLERS, API, "scheduler")}
 """With a fixed first port the API has the same one in `one` and `two`."""
 
 log = get_logger(__name__)
 
 
 def process_names(layout: Layout) -> tuple[str, ...]:
-    return _LAYOUTS[layout]
+    return EACH if layout == "each" else _FEW[layout]
 
 
 def layout_for(processes: Literal["auto"] | Layout, cores: float) -> Layout:
