@@ -24,13 +24,14 @@ from cryptography.fernet import Fernet
 
 from wharfinger.domain.text import one_line
 from wharfinger.runtime.believed_sources import BelievedSources
+from wharfinger.runtime.interpreter import short_turns, small_reads
 from wharfinger.runtime.kube.kubeconfig import KubeconfigError, in_cluster, read_kubeconfig
 from wharfinger.runtime.ledger import LedgerUnavailable
 from wharfinger.runtime.ledger.at_position import PastDatabase
 from wharfinger.runtime.ledger.tokens import make_token, revoke_codes
 from wharfinger.runtime.log_setup import configure_logging
 from wharfinger.runtime.logs import get_logger
-from wharfinger.runtime.memory import one_heap, seldom_collect, small_reads
+from wharfinger.runtime.memory import one_heap, seldom_collect
 from wharfinger.runtime.owner_watch import EXIT_GONE, EXIT_USAGE, WATCH_S, Lifeline, PlaneGoneError
 from wharfinger.runtime.plane import another_database
 from wharfinger.runtime.process_status import RUN_DIR
@@ -69,6 +70,7 @@ def run() -> int:
     """Until SIGTERM or SIGINT."""
     one_heap()
     small_reads()
+    short_turns()
     try:
         settings = load_settings()
         configure_logging(settings.log_level, settings.log_format)

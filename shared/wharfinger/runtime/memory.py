@@ -1,17 +1,13 @@
-"""How often Python looks for cycles, what goes back to the system meanwhile, and how much a socket
-is read at once.
+"""How often Python looks for cycles, and what goes back to the system meanwhile.
 
 Python's defaults walk the young objects every 700 allocations and everything now and then: with
 states of some hundred thousand small values that was a quarter of the time of a replay. Hardly
 anything of ours is cyclic, so it is enough to look seldom.
 """
 
-import asyncio.selector_events
-import asyncio.sslproto
 import ctypes
 import gc
 import time
-from typing import Any
 
 YOUNG_MAX = 100_000
 FULL_SHARE = 1000
@@ -21,8 +17,6 @@ _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 _MALLOPT = getattr(ctypes.CDLL(None), "mallopt", None)
 _ARENA_MAX, _MMAP_THRESHOLD = -8, -3
 _MMAP_BYTES = 128 * 1024
-READ_BYTES = 64 * 1024
-"""Well below `_MMAP_BYTES`."""
 
 
 def one_heap() -> None:
@@ -37,22 +31,6 @@ def one_heap() -> None:
     if _MALLOPT is not None:
         _MALLOPT(_ARENA_MAX, 1)
         _MALLOPT(_MMAP_THRESHOLD, _MMAP_BYTES)
-
-
-def small_reads() -> None:
-    """Sockets of asyncio are read by at most `READ_BYTES` at once.
-
-    asyncio reads into a new block of 256 KiB and then shortens it to what came. The C library gets
-    a block as large as that from the system each time: 15 us of processor for an answer of some
-    hundred bytes, where 64 KiB take 2.5 us. At a light load a binding takes about a hundred such
-    answers of database and broker. A Python without these classes reads as it does."""
-    for module, name in (
-        (asyncio.selector_events, "_SelectorTransport"),
-        (asyncio.sslproto, "SSLProtocol"),
-    ):
-        reader: Any = getattr(module, name, None)
-        if hasattr(reader, "max_size"):
-            reader.max_size = READ_BYTES
 
 
 def seldom_collect() -> None:

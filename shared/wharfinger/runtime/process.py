@@ -31,10 +31,11 @@ from wharfinger.runtime.incarnation_watch import (
     TopicWatch,
     begin_topics,
 )
+from wharfinger.runtime.interpreter import short_turns, small_reads
 from wharfinger.runtime.ledger import Ledger, LedgerError, LedgerUnavailable
 from wharfinger.runtime.log_setup import configure_logging
 from wharfinger.runtime.logs import get_logger
-from wharfinger.runtime.memory import one_heap, seldom_collect, small_reads
+from wharfinger.runtime.memory import one_heap, seldom_collect
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.owner_watch import (
     EXIT_GONE,
@@ -75,6 +76,7 @@ def run_process(name: str, builders: Mapping[str, Builder]) -> int:
     (one line on standard error), 69 its plane is gone, 70 failed and to be restarted."""
     one_heap()
     small_reads()
+    short_turns()
     try:
         settings = load_settings()
         configure_logging(settings.log_level, settings.log_format)
