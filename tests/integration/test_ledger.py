@@ -538,7 +538,7 @@ async def test_a_snapshot_whose_bytes_changed_is_not_loaded(ledger: Ledger) -> N
         await ledger.latest_snapshot("fleet/0")
 
 
-# --- cursors, incarnations, locks, notifications -------------------------------------------------
+# --- cursors, incarnations, notifications --------------------------------------------------------
 
 
 async def test_cursors_belong_to_an_incarnation_and_never_go_back(ledger: Ledger) -> None:
@@ -577,39 +577,6 @@ async def test_a_topic_is_known_by_its_id_where_the_broker_gives_ids(ledger: Led
     assert await ledger.end_incarnations({"a": 1}) == {"a": 3, "b": 2}
     # a second process that saw the same
     assert await ledger.end_incarnations({"a": 1}) == {"a": 3, "b": 2}
-
-
-async def test_a_partition_lock_has_one_holder_and_passes_on(ledger: Ledger) -> None:
-    first = await ledger.partition_lock("fleet/0")
-    assert await first.wait(PATIENCE_S)
-    second = await ledger.partition_lock("fleet/0")
-    assert not await second.wait(0.2)
-    other = await ledger.partition_lock("fleet/1")
-    assert await other.wait(PATIENCE_S)
-    await first.release()
-    assert await second.wait(PATIENCE_S)  # it had stayed in the queue
-    await second.release()
-    await other.release()
-
-
-async def test_a_lost_connection_is_a_lost_lock(ledger: Ledger) -> None:
-    told = asyncio.Event()
-    lock = await ledger.partition_lock("fleet/0", on_lost=told.set)
-    assert await lock.wait(PATIENCE_S)
-    async with ledger.database.reading() as raw:
-        await raw.execute(
-            "select pg_terminate_backend(a.pid) "
-            "from pg_locks l join pg_stat_activity a using (pid) "
-            "where l.locktype = 'advisory' and a.datname = current_database()"
-        )
-    async with asyncio.timeout(PATIENCE_S):
-        await told.wait()
-    assert lock.lost
-    assert not await lock.wait(0.1)
-    again = await ledger.partition_lock("fleet/0")
-    assert await again.wait(PATIENCE_S)
-    await again.release()
-    await lock.release()
 
 
 async def test_commits_wake_whoever_listens_even_after_a_lost_connection(ledger: Ledger) -> None:

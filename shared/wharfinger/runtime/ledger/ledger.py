@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from wharfinger.runtime.ledger.freshness import Freshness, SnapshotAge
     from wharfinger.runtime.ledger.incarnations import WentBack
     from wharfinger.runtime.ledger.intake import AcceptResult, AsRead, AsSeen, Submission
-    from wharfinger.runtime.ledger.locks import PartitionLock
+    from wharfinger.runtime.ledger.locks import Locks, PartitionLock
     from wharfinger.runtime.ledger.partitions import Span
     from wharfinger.runtime.ledger.record_marks import Mark
     from wharfinger.runtime.ledger.snapshots import StoredSnapshot
@@ -71,6 +71,7 @@ class Ledger:
         """The database's time, as last read by `read_clock` or a commit. Before that, this
         machine's."""
         self._days = decision_rows.Days()
+        self._locks: Locks | None = None
 
     @classmethod
     async def open(
@@ -127,14 +128,17 @@ class Ledger:
     async def partition_lock(
         self, group: str, on_lost: Callable[[], object] | None = None
     ) -> PartitionLock:
-        from wharfinger.runtime.ledger import locks
-
-        return await locks.ask(self._database, group, on_lost)
+        return await self._locks_of_process().ask(group, on_lost)
 
     def holding(self, group: str, service: str) -> AbstractAsyncContextManager[PartitionLock]:
-        from wharfinger.runtime.ledger import locks
+        return self._locks_of_process().holding(group, service)
 
-        return locks.holding(self._database, group, service)
+    def _locks_of_process(self) -> Locks:
+        if self._locks is None:
+            from wharfinger.runtime.ledger.locks import Locks
+
+            self._locks = Locks(self._database)
+        return self._locks
 
     # --- writing
 
