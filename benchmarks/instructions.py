@@ -36,6 +36,9 @@ WORK: dict[str, Callable[..., float]] = {
     "Duplicated over 300 clusters": partial(work.duplicated_everywhere, 300),
     "first decision by a policy, 300 clusters": partial(work.new_policies, 300),
     "node decision, 100 nodes, 8 classes": partial(work.nodes_of_a_cluster, 200, 100),
+    "node decision by itself, 100 nodes, 8 classes": partial(
+        work.nodes_of_a_cluster, 100, 100, at_once=1, replicas=1
+    ),
 }
 
 
@@ -113,6 +116,9 @@ def main() -> int:
     if known is None:
         print(f"{RECORD.name} was counted with another Python than {python()}", file=sys.stderr)
         return 0
+    if missing := found.keys() - known.keys():
+        print(f"not on record, see --write: {', '.join(sorted(missing))}", file=sys.stderr)
+        return 1
     for name, now in found.items():
         print(f"{name}: {now:,} instructions, {now / known[name]:.2f} of those on record")
     return 1 if grown(found, known) else 0

@@ -16,6 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -140,10 +141,15 @@ def duplicated_everywhere(
 
 
 def nodes_of_a_cluster(
-    requests: int = 1500, nodes: int = 300, *, meter: Meter = processor_us
+    requests: int = 1500,
+    nodes: int = 300,
+    *,
+    at_once: int = AT_ONCE,
+    replicas: int = 2,
+    meter: Meter = processor_us,
 ) -> float:
-    """Node decisions of one cluster, in rounds of fifty assignments of eight classes, one of which
-    spreads over zones: a decision."""
+    """Node decisions of one cluster, in rounds of `at_once` assignments of eight classes, one of
+    which spreads over zones: a decision."""
     decider, stream = ClusterDecider(), cluster_stream("member")
     state, head = decider.initial(stream), empty_head(stream)
     kinds = [_pod(i) for i in range(8)]
@@ -158,10 +164,17 @@ def nodes_of_a_cluster(
         head = step(decider, state, head, [event], at, {}).head()
 
     def assign() -> None:
-        for start in range(0, requests, AT_ONCE):
+        for start in range(0, requests, at_once):
             items = tuple(
-                Assigned(i + 1, f"fleet/0:{i + 1}", f"work/b{i:05d}", f"uid-{i}", 2, kinds[i % 8])
-                for i in range(start, min(requests, start + AT_ONCE))
+                Assigned(
+                    i + 1,
+                    f"fleet/0:{i + 1}",
+                    f"work/b{i:05d}",
+                    f"uid-{i}",
+                    replicas,
+                    kinds[i % len(kinds)],
+                )
+                for i in range(start, min(requests, start + at_once))
             )
             take(AssignmentsDecided("member", fleet_stream(0), items[-1].seq, items))
 
@@ -222,6 +235,9 @@ WORK: dict[str, Callable[[], float]] = {
     "Duplicated over 5,000 clusters": duplicated_everywhere,
     "first decision by a policy, 5,000 clusters": new_policies,
     "node decision, 300 nodes, 8 classes": nodes_of_a_cluster,
+    "node decision by itself, 300 nodes, 8 classes": partial(
+        nodes_of_a_cluster, at_once=1, replicas=1
+    ),
 }
 
 

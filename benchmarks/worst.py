@@ -4,8 +4,9 @@
 are in all of 5,000 clusters. *Duplicated*: the whole decision on a binding that goes to all of
 5,000 clusters. *All renewed*: every cluster has reported a new count since the last decision; the
 whole next decision, by the policy of the one before or by one of its own, and the round that takes
-the counts in. *Fifty bindings*: rounds of fifty bindings of one replica and one class on 5,000
-nodes, from the assignments to numbered and hashed decisions.
+the counts in. *Fifty bindings*: rounds of fifty bindings of one replica and one class on 5,000 and
+on 50,000 nodes, from the assignments to numbered and hashed decisions. *One binding*: the same with
+one binding in a round on 500 nodes, beside what kube-scheduler takes for a pod there.
 
 `python -m benchmarks.worst` prints it; `python -m benchmarks` has it among the rest.
 """
@@ -45,6 +46,8 @@ from wharfinger.stages.cluster import ClusterDecider
 
 CLUSTERS = 5000
 NODES = 5000
+MANY_NODES = 50_000
+FEW_NODES = 500
 STANDING = 60
 AT_ONCE = 50
 REPEATS = 9
@@ -55,6 +58,8 @@ DUPLICATED_MUST_MS = 5.0
 RENEWED_TIMES_MUST = {100: 5, 1000: 15, 5000: 25}
 OWN_TIMES_MUST = {100: 4, 1000: 12, 5000: 20}
 POD_MUST_US = 100.0
+MANY_POD_MUST_US = 500.0
+KUBE_TIMES_MUST = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,11 @@ def measured(repeats: int = REPEATS) -> Iterator[Worst]:
     for clusters in fleet.SIZES:
         yield from renewed(clusters, repeats)
     for kind, requirements in constrained().items():
-        yield fifty_bindings(kind, requirements, repeats)
+        yield fifty_bindings(kind, requirements, NODES, POD_MUST_US, repeats)
+    for kind, requirements in constrained().items():
+        yield fifty_bindings(kind, requirements, MANY_NODES, MANY_POD_MUST_US, repeats)
+    for workload in nodes.WORKLOADS:
+        yield one_binding(workload, AT_ONCE)
 
 
 # --- a label that no policy reads
@@ -215,18 +224,19 @@ class Stage:
         self._at, self._seq = 1_700_000_000_000_000, 0
         self._take(NodesObserved("member", 0, 1, tuple([_a_node(n) for n in range(many)])))
 
-    def assign(self, asks: Requirements, bindings: int) -> float:
-        """One round with bindings of one replica. Microseconds of processor time a binding."""
+    def assign(self, pods: Sequence[Requirements]) -> float:
+        """One round with a binding of one replica for each. Microseconds of processor time a
+        binding."""
         items: list[Assigned] = []
-        for _ in range(bindings):
+        for asks in pods:
             self._seq += 1
             name = f"work/b{self._seq:06d}"
             id = str(derived_id("benchmarks/worst", self._seq))
             items.append(Assigned(self._seq, id, name, f"uid-{name}", 1, asks))
         fact = AssignmentsDecided("member", fleet_stream(0), self._seq, tuple(items))
         round_, took = self._take(fact)
-        assert [d.outcome for d in round_.decisions] == ["placed"] * bindings
-        return 1000 * took / bindings
+        assert [d.outcome for d in round_.decisions] == ["placed"] * len(pods)
+        return 1000 * took / len(pods)
 
     def _take(self, fact: Value) -> tuple[Round, float]:
         self._at += 1_000
@@ -244,13 +254,35 @@ def _a_node(n: int) -> Node:
     return Node(f"node-{n:05}", {"cpu": 4000, "memory": 32 * nodes.GIB, "pods": 110}, labels=labels)
 
 
-def fifty_bindings(kind: str, requirements: Requirements, repeats: int) -> Worst:
+def fifty_bindings(
+    kind: str, requirements: Requirements, many: int, must_us: float, repeats: int
+) -> Worst:
     """Rounds of fifty bindings of one replica and one class: microseconds a pod."""
-    stage = Stage(NODES)
-    stage.assign(requirements, AT_ONCE)
-    times = [stage.assign(requirements, AT_ONCE) for _ in range(repeats)]
-    name = f"{NODES:,} nodes: rounds of {AT_ONCE} bindings of one replica, {kind}"
-    return Worst(name, statistics.median(times), "µs", POD_MUST_US)
+    stage = Stage(many)
+    stage.assign([requirements] * AT_ONCE)
+    times = [stage.assign([requirements] * AT_ONCE) for _ in range(repeats)]
+    name = f"{many:,} nodes: rounds of {AT_ONCE} bindings of one replica, {kind}"
+    return Worst(name, statistics.median(times), "µs", must_us)
+
+
+# --- one binding at a time
+
+
+def one_binding(workload: nodes.Workload, repeats: int) -> Worst:
+    """Rounds of one binding on 500 nodes, as they come under a light load: microseconds a pod.
+    kube-scheduler's are those of its algorithm alone: it records nothing."""
+    stage = Stage(FEW_NODES)
+    first, *others = workload.pods(repeats + 1)
+    stage.assign([first])
+    median = statistics.median([stage.assign([asks]) for asks in others])
+    kube_us = 1e6 / workload.kube[FEW_NODES]
+    return Worst(
+        f"{FEW_NODES} nodes: a round of one binding, {workload.name}",
+        median,
+        "µs",
+        kube_us / KUBE_TIMES_MUST,
+        f"kube-scheduler {kube_us:.0f} µs: {kube_us / median:.1f} times",
+    )
 
 
 # --- by itself

@@ -16,7 +16,7 @@ nodes, or says with them that nothing is placed there (`NodesObserved.places`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Self
 from uuid import UUID
 
@@ -114,7 +114,7 @@ class ClusterDecider:
         text is not a known profile."""
         return cls(ClusterProfile.of(text), ties)
 
-    @property
+    @cached_property
     def profile(self) -> str:
         return self._profile.text
 

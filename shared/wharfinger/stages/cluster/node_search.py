@@ -137,7 +137,7 @@ def planned(
     charged: list[tuple[PodClass, list[NodeChoice]]] = []
     with room_kept(state, *(binding for binding, _ in wants)):
         for placer, run in _by_placer(state, wants):
-            plan = _batch(state, placer, run)
+            plan = _batch(state, placer, run, alone=len(wants) == 1)
             found += plan
             if len(found) < len(wants):
                 # another profile's placer comes next and must see what this one has taken
@@ -166,13 +166,17 @@ def _by_placer(
 
 
 def _batch(
-    state: ClusterStageState, placer: Placer, run: Sequence[tuple[str, int]]
+    state: ClusterStageState, placer: Placer, run: Sequence[tuple[str, int]], *, alone: bool
 ) -> list[tuple[list[NodeChoice], PlacementContext | None]]:
+    """As `planned`, for bindings of one placer. `alone`: there are no others in the batch. Then
+    the explanation of a single replica sees the same room as its placement does."""
     held = state.book.held
     wants = [(held[b].cls, max(0, min(n, REPLICAS_MAX - len(held[b].placed)))) for b, n in run]
     if len(wants) == 1 and wants[0][1] == 1:
-        # the next best are named in the explanation
-        return [(placer.ranked(wants[0][0], RANKED)[:1], None)]
+        cls = wants[0][0]
+        ranked = placer.ranked(cls, 2)  # the second is named in the explanation
+        seen = PlacementContext(placer.diagnose(cls), ranked) if alone and ranked else None
+        return [(ranked[:1], seen)]
     return placer.place_batch_seen(wants, None, RANKED)
 
 

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Any, Self
 from uuid import UUID
@@ -129,7 +130,7 @@ class FleetDecider:
             int(limit), int(shards or 1), int(work or 0), int(ranges or 1), int(patience or 0)
         )
 
-    @property
+    @cached_property
     def profile(self) -> str:
         shards = f" shards={self.shards}" if self.shards > 1 else ""
         ranges = f" ranges={self.ranges}" if self.ranges > 1 else ""
