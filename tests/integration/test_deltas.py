@@ -16,7 +16,7 @@ from wharfinger.kernel.decider import Draft, Micros
 from wharfinger.kernel.recover import recover
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, SnapshotFollower
 from wharfinger.runtime.ledger.follower import DeltaFollower, SnapshotCadence
-from wharfinger.stages.fleet import FleetDecider, saved
+from wharfinger.stages.fleet import FleetDecider, saved, saved_bindings
 from wharfinger.stages.fleet.state import FleetState
 
 pytestmark = pytest.mark.integration
@@ -47,7 +47,7 @@ async def history(ledger: Ledger, stream: str) -> dict[int, dict[str, bytes]]:
 
 def alone(sections: Mapping[str, bytes], name: str) -> bytes | None:
     """The binding's part of a whole state."""
-    return saved.binding_in(sections[saved.bucket_of(name)], name)
+    return saved_bindings.binding_in(sections[saved_bindings.bucket_of(name)], name)
 
 
 async def snapshots(ledger: Ledger, stream: str) -> dict[int, tuple[bool, bool]]:
@@ -105,9 +105,9 @@ async def has_each_binding_as_it_was(
             assert body == states[number][section], (number, section)
         for name in sorted(names):
             version = await ledger.newest_version(
-                stream, number, saved.bucket_of(name), saved.name_hash(name)
+                stream, number, saved_bindings.bucket_of(name), saved_bindings.name_hash(name)
             )
-            found = None if version is None else saved.binding_in(version, name)
+            found = None if version is None else saved_bindings.binding_in(version, name)
             assert found == alone(states[number], name), (number, name)
 
 

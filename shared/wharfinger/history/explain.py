@@ -53,7 +53,7 @@ from wharfinger.stages.cluster import ClusterDecider, ClusterStageState
 from wharfinger.stages.cluster import focus as cluster_focus
 from wharfinger.stages.cluster import trace as cluster_trace
 from wharfinger.stages.cluster.trace import NodesTrace
-from wharfinger.stages.fleet import FleetDecider, FleetState, saved, selection_trace
+from wharfinger.stages.fleet import FleetDecider, FleetState, saved, saved_bindings, selection_trace
 from wharfinger.stages.fleet import trace as fleet_trace
 from wharfinger.stages.fleet.focus import (
     ASKING,
@@ -353,9 +353,11 @@ async def _focused(
         state, begin = FleetState(stream), 0
     else:
         begin = snapshot.round
-        bucket = saved.bucket_of(binding)
-        version = await ledger.newest_version(stream, begin, bucket, saved.name_hash(binding))
-        own = None if version is None else saved.binding_in(version, binding)
+        bucket = saved_bindings.bucket_of(binding)
+        version = await ledger.newest_version(
+            stream, begin, bucket, saved_bindings.name_hash(binding)
+        )
+        own = None if version is None else saved_bindings.binding_in(version, binding)
         state = saved.load(
             stream, snapshot.sections if own is None else {**snapshot.sections, bucket: own}
         )
@@ -566,11 +568,11 @@ async def _may_wait(ledger: Ledger, row: LedgerRow, moment: int) -> bool:
         return False
     snapshot = await ledger.nearest_snapshot(row.stream, moment, names=())
     if snapshot is not None and (snapshot.round >= begin or not answers):
-        begin, bucket = snapshot.round, saved.bucket_of(row.subject)
+        begin, bucket = snapshot.round, saved_bindings.bucket_of(row.subject)
         version = await ledger.newest_version(
-            row.stream, begin, bucket, saved.name_hash(row.subject)
+            row.stream, begin, bucket, saved_bindings.name_hash(row.subject)
         )
-        if version is not None and saved.is_asked(version, row.subject):
+        if version is not None and saved_bindings.is_asked(version, row.subject):
             return True
     elif not answers:
         return True

@@ -56,6 +56,27 @@ class Interned(Generic[T, V]):
         return other
 
 
+class InternedJson(Generic[V]):
+    """What is made of JSON, once for all that is written alike: of values that come again and
+    again, only the first is decoded. `make`: called with the JSON, which is empty where the field
+    was left out."""
+
+    __slots__ = ("_kept", "_make")
+
+    def __init__(self, make: Callable[[bytes], V]) -> None:
+        self._make = make
+        self._kept: dict[bytes, V] = {}
+
+    def of(self, raw: msgspec.Raw) -> V:
+        key = bytes(raw)
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= KEPT_MAX:
+                self._kept.clear()
+            found = self._kept[key] = self._make(key)
+        return found
+
+
 def itself(value: T, _: bytes) -> T:
     """As `make`: the first of equal values is what all of them get."""
     return value
@@ -66,8 +87,13 @@ def sharing(spec: Binding, placement: Placement, requirements: Requirements) -> 
     words that many workloads have in common are shared too."""
     if spec.placement is placement and spec.requirements is requirements:
         return spec
-    of = spec.resource
-    resource = ObjectRef(intern(of.api_version), intern(of.kind), of.name, intern(of.namespace))
     return msgspec.structs.replace(
-        spec, resource=resource, placement=placement, requirements=requirements
+        spec,
+        resource=with_shared_words(spec.resource),
+        placement=placement,
+        requirements=requirements,
     )
+
+
+def with_shared_words(of: ObjectRef) -> ObjectRef:
+    return ObjectRef(intern(of.api_version), intern(of.kind), of.name, intern(of.namespace))

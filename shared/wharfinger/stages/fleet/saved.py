@@ -4,23 +4,23 @@ bytes.
 Only what cannot be derived is saved; indexes and caches are rebuilt. Lists are sorted by name,
 except those with an order of their own (proposals by arrival, deductions by seq).
 
-Bindings are most of a state, so they are in buckets by hash of their name: a reader of one binding
-reads one bucket, and `delta` saves only the changed bindings of each bucket. A name that a delta
-lists without a value was deleted.
+Bindings are most of a state, so they are in buckets by hash of their name (`saved_bindings`), and
+`delta` saves only the changed bindings of each bucket. A name that a delta lists without a value
+was deleted.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from uuid import UUID
 
 import msgspec
 
-from wharfinger.domain.binding import Binding, Component
+from wharfinger.domain.binding import Component
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.ids import (
-    AffinityName,
     BindingName,
     ClassKey,
     ClusterName,
@@ -28,36 +28,35 @@ from wharfinger.domain.ids import (
     LabelText,
     NamespaceName,
     PolicyKey,
-    ResourceName,
     StreamName,
     TaintPair,
-    Token,
-    Word,
-    WorkloadName,
 )
-from wharfinger.domain.placement import Placement
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.reasons import PlanOutcome
-from wharfinger.domain.value import Value, canonical, stable_hash
+from wharfinger.domain.value import Value, canonical
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.estimate import Demand, demand_of, demand_of_set
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.codec import decode
-from wharfinger.events.decisions import Leaving
-from wharfinger.events.envelope import NO_VERSION, FactVersion
 from wharfinger.events.plans import PlanRequested
 from wharfinger.events.proposals import EvictionProposed, FailoverProposed, RescheduleProposed
-from wharfinger.events.versions import FactKey, SavedVersion, Versions
+from wharfinger.events.versions import SavedVersion, Versions
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.incarnations import Incarnations
 from wharfinger.stages.fleet.moves import RebalanceState
 from wharfinger.stages.fleet.quota_capacity import Claim
-from wharfinger.stages.fleet.state import BindingState, FleetState, selections
-from wharfinger.stages.fleet.state import quotas as quota
-from wharfinger.stages.fleet.state.bindings import NOTHING
+from wharfinger.stages.fleet.saved_bindings import (
+    BUCKETS,
+    SavedBinding,
+    bucket,
+    bucket_of,
+    load_bindings,
+    name_hash,
+)
+from wharfinger.stages.fleet.state import FleetState, selections
 from wharfinger.stages.fleet.state.clusters import ClusterState, Pending
 from wharfinger.stages.fleet.state.joint_plans import JointPlans, ShardAnswers
-from wharfinger.stages.interned import Interned, sharing
+from wharfinger.stages.interned import InternedJson
 
 
 class SavedPending(Value, frozen=True):
@@ -90,43 +89,18 @@ class SavedCapacity(Value, frozen=True):
     closed: dict[ClassKey, int]
     doubt: dict[ClassKey, int]
     counted_at: Micros = 0
-    promised: dict[StreamName, tuple[SavedPending, ...]] = {}
+    promised: Mapping[StreamName, tuple[SavedPending, ...]] = {}
 
 
-class SavedBinding(Value, frozen=True):
-    """A binding's record in a snapshot; fields as in `BindingState`. `before` None: equal to
-    `targets`. `applied_requests` None: those of the spec. `version`: of the binding's latest fact.
-    `told` is `BindingState.announced_components`, `barred` is `BindingState.excluded_until`."""
+class _WrittenPending(SavedPending, frozen=True):
+    """Not decoded: what many pending replicas have in common."""
 
-    spec: Binding
-    arrival: int
-    cause: UUID | None
-    asked: bool
-    withdrawn: bool
-    targets: Mapping[ClusterName, int]
-    before: Mapping[ClusterName, int] | None
-    assigned_by: Mapping[ClusterName, int]
-    applied: Placement | None
-    applied_replicas: int
-    applied_class: ClassKey
-    applied_token: Token
-    affinity: AffinityName
-    suspect: tuple[ClusterName, ...]
-    extra: Mapping[ClusterName, int]
-    evicted: tuple[ClusterName, ...]
-    refused: Word
-    applied_requests: Mapping[ResourceName, int] | None = None
-    attempts: int = 0
-    pause_until: Micros = 0
-    deferred: bool = False
-    failback_since: Micros = 0
-    rebalance_since: Micros = 0
-    moved_at: Micros = 0
-    told: tuple[WorkloadName, ...] = ()
-    leaving: tuple[Leaving, ...] = ()
-    barred: Mapping[ClusterName, Micros] = {}
-    version: FactVersion = NO_VERSION
-    asked_at: Micros = 0
+    requirements: msgspec.Raw = msgspec.Raw()  # type: ignore[assignment]
+
+
+class _WrittenCapacity(SavedCapacity, frozen=True):
+    pending: tuple[_WrittenPending, ...]
+    promised: Mapping[StreamName, tuple[_WrittenPending, ...]] = {}
 
 
 class SavedProposal(Value, frozen=True):
@@ -173,25 +147,6 @@ class SavedFleet(Value, frozen=True):
     joint: SavedJointPlans | None = None
 
 
-BUCKETS = 64
-
-_BINDINGS = "bindings"
-
-
-def name_hash(binding: str) -> int:
-    """Return the hash of a binding's name as a signed 64-bit integer, like PostgreSQL's bigint."""
-    return stable_hash(binding) - 2**63
-
-
-def bucket_of(binding: str) -> str:
-    """Return the name of the section that contains the binding."""
-    return _section(stable_hash(binding) % BUCKETS)
-
-
-def _section(bucket: int) -> str:
-    return f"{_BINDINGS}/{bucket:02d}"
-
-
 SECTIONS: dict[str, object] = {
     "fleet": SavedFleet,
     "clusters": tuple[SavedCluster, ...],
@@ -199,7 +154,7 @@ SECTIONS: dict[str, object] = {
     "proposals": tuple[SavedProposal, ...],
     "selections": selections.SavedSelections,
     "versions": tuple[SavedVersion, ...],
-    **{_section(bucket): tuple[SavedBinding, ...] for bucket in range(BUCKETS)},
+    **dict.fromkeys(BUCKETS, tuple[SavedBinding, ...]),
 }
 """Section name -> type of its data."""
 
@@ -217,8 +172,8 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 _clusters = msgspec.json.Decoder(tuple[SavedCluster, ...])
-_capacity = msgspec.json.Decoder(tuple[SavedCapacity, ...])
-_bindings = msgspec.json.Decoder(tuple[SavedBinding, ...])
+_capacity = msgspec.json.Decoder(tuple[_WrittenCapacity, ...])
+_requirements = msgspec.json.Decoder(Requirements)
 _proposals = msgspec.json.Decoder(tuple[SavedProposal, ...])
 _fleet = msgspec.json.Decoder(SavedFleet)
 _saved_versions = msgspec.json.Decoder(tuple[SavedVersion, ...])
@@ -226,13 +181,13 @@ _placements = msgspec.json.Decoder(selections.SavedSelections)
 
 
 def dump(state: FleetState) -> dict[str, bytes]:
-    buckets: dict[str, list[str]] = {_section(bucket): [] for bucket in range(BUCKETS)}
+    buckets: dict[str, list[str]] = {section: [] for section in BUCKETS}
     for name in sorted(state.bindings):
         buckets[bucket_of(name)].append(name)
     return (
         _shared(state)
         | _selections(state)
-        | {section: _bucket(state, names) for section, names in buckets.items()}
+        | {section: bucket(state, names) for section, names in buckets.items()}
     )
 
 
@@ -247,20 +202,9 @@ def delta(state: FleetState, touched: Collection[str]) -> Delta:
     buckets: dict[str, list[str]] = {}
     for name in sorted(touched):
         buckets.setdefault(bucket_of(name), []).append(name)
-    sections = {section: _bucket(state, names) for section, names in buckets.items()}
+    sections = {section: bucket(state, names) for section, names in buckets.items()}
     hashes = {section: [name_hash(name) for name in names] for section, names in buckets.items()}
     return Delta(_shared(state) | sections, hashes)
-
-
-def _bucket(state: FleetState, names: Iterable[str]) -> bytes:
-    """Encoded one by one: encoding all of a large bucket at once would hold the interpreter, and
-    with it decisions, for tens of milliseconds."""
-    found = [
-        canonical(_save_binding(state, state.bindings[name]))
-        for name in names
-        if name in state.bindings
-    ]
-    return b"[" + b",".join(found) + b"]"
 
 
 def _versions(state: FleetState) -> dict[str, bytes]:
@@ -357,17 +301,6 @@ def _load_joint(saved: SavedJointPlans | None) -> JointPlans:
     )
 
 
-def binding_in(section: bytes, name: str) -> bytes | None:
-    """Return the bucket reduced to the one binding. None: the bucket does not have it."""
-    found = [binding for binding in _bindings.decode(section) if binding.spec.name == name]
-    return canonical(found) if found else None
-
-
-def is_asked(section: bytes, name: str) -> bool:
-    """Return whether the binding `name` has an open request, by its bucket."""
-    return any(saved.asked for saved in _bindings.decode(section) if saved.spec.name == name)
-
-
 def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
     """Load a fleet state from the sections of a snapshot (section name -> bytes), and rebuild its
     indexes and caches.
@@ -409,7 +342,7 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
             cluster.silent_since,
             dict(cluster.tainted_at),
         )
-    demands = Interned(_asked_of)
+    demands = InternedJson(partial(_asked_of, state))
     for saved in _capacity.decode(sections["capacity"]):
         held = state.clusters[saved.cluster]
         held.capacity, held.counted_at = saved.capacity, saved.counted_at
@@ -420,7 +353,7 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
         held.closed, held.doubt = dict(saved.closed), dict(saved.doubt)
     if "versions" in sections:
         state.versions = Versions.loaded(_saved_versions.decode(sections["versions"]))
-    records = _load_bindings(state, sections)
+    records = load_bindings(state, sections)
     state.bindings.update({record.spec.name: record for record in records})
     for proposal in _proposals.decode(sections["proposals"]):
         if proposal.plan is not None:
@@ -436,35 +369,24 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
     return state
 
 
-def _load_bindings(state: FleetState, sections: Mapping[str, bytes]) -> list[BindingState]:
-    """Return the records of all buckets in order of name, and note the versions of their facts. One
-    bucket after the other, so that what equal records do not share yet is never there of all."""
-    records: list[BindingState] = []
-    for section, body in sections.items():
-        if section.startswith(_BINDINGS):
-            for saved in _bindings.decode(body):
-                records.append(_load_binding(state, saved))
-                if saved.version != NO_VERSION:
-                    state.versions.newest[_key_of(saved.spec.name)] = saved.version
-    records.sort(key=lambda record: record.spec.name)
-    return records
-
-
-def _asked_of(requirements: Requirements, _: bytes) -> tuple[Requirements, Demand]:
+def _asked_of(state: FleetState, body: bytes) -> tuple[Requirements, Demand]:
+    requirements, _ = state.classed.of(_requirements.decode(body) if body else Requirements())
     return requirements, demand_of(requirements)
 
 
 def _load_pending(
-    saved: Iterable[SavedPending], demands: Interned[Requirements, tuple[Requirements, Demand]]
+    written: Iterable[_WrittenPending], demands: InternedJson[tuple[Requirements, Demand]]
 ) -> deque[Pending]:
     """A cluster may have pending replicas of many bindings and few classes: what a class asks for
     is made once."""
     pending: deque[Pending] = deque()
-    for p in saved:
+    claims: dict[tuple[str, str], Claim] = {}
+    for p in written:
         requirements, demand = demands.of(p.requirements)
         if p.components:
             demand = demand_of_set(p.components)
-        claim = Claim(p.namespace, p.priority_class)
+        of = p.namespace, p.priority_class
+        claim = claims.get(of) or claims.setdefault(of, Claim(*of))
         entry = Pending(p.seq, p.class_key, p.replicas, requirements, demand, claim, p.components)
         pending.append(entry)
     return pending
@@ -496,85 +418,6 @@ def _save_capacity(cluster: ClusterState) -> SavedCapacity:
         cluster.doubt,
         cluster.counted_at,
         {other: _save_pending(these) for other, these in sorted(cluster.promised.items())},
-    )
-
-
-def _save_binding(state: FleetState, b: BindingState) -> SavedBinding:
-    key = _key_of(b.spec.name)
-    version = (
-        NO_VERSION if key in state.versions.ended else state.versions.newest.get(key, NO_VERSION)
-    )
-    return SavedBinding(
-        b.spec,
-        b.arrival,
-        b.cause,
-        b.asked,
-        b.withdrawn,
-        b.targets,
-        b.before if b.shrunk else None,
-        b.assigned_by,
-        b.applied,
-        b.applied_replicas,
-        b.applied_class,
-        b.applied_token,
-        b.affinity,
-        b.suspect,
-        b.extra,
-        tuple(sorted(b.evicted)),
-        b.refused,
-        None if b.applied_requests == quota.per_unit(b.spec) else b.applied_requests,
-        b.attempts,
-        b.pause_until,
-        b.deferred,
-        b.failback_since,
-        b.rebalance_since,
-        b.moved_at,
-        b.announced_components,
-        tuple([b.leaving[name] for name in sorted(b.leaving)]),
-        dict(sorted(b.excluded_until.items())),
-        version,
-        b.asked_at,
-    )
-
-
-def _key_of(binding: str) -> FactKey:
-    return FactKey("binding", binding=binding)
-
-
-def _load_binding(state: FleetState, b: SavedBinding) -> BindingState:
-    """Equal parts of records are shared, as in a state that has folded them (`bindings`)."""
-    placement = state.parsed.of(b.spec.placement).placement
-    requirements, class_key = state.classed.of(b.spec.requirements)
-    spec = sharing(b.spec, placement, requirements)
-    return BindingState(
-        spec,
-        b.arrival,
-        b.cause,
-        b.asked,
-        b.withdrawn,
-        b.targets or NOTHING,
-        (b.targets if b.before is None else b.before) or NOTHING,
-        b.assigned_by or NOTHING,
-        None if b.applied is None else state.parsed.of(b.applied).placement,
-        b.applied_replicas,
-        class_key if b.applied_class == class_key else b.applied_class,
-        b.applied_token,
-        b.affinity,
-        b.suspect,
-        b.extra or NOTHING,
-        dict.fromkeys(b.evicted) if b.evicted else NOTHING,
-        b.refused,
-        quota.per_unit(spec) if b.applied_requests is None else b.applied_requests,
-        b.attempts,
-        b.pause_until,
-        b.deferred,
-        b.failback_since,
-        b.rebalance_since,
-        b.moved_at,
-        b.told,
-        {one.cluster: one for one in b.leaving} if b.leaving else NOTHING,
-        b.barred or NOTHING,
-        b.asked_at,
     )
 
 
