@@ -31,7 +31,6 @@ from wharfinger.runtime.logs import get_logger
 T = TypeVar("T")
 
 HEARTBEAT_S = 1.0
-HEARTBEAT_TIMEOUT_S = 5.0
 TRY_S = 2.0
 """So often who waits looks whether the holder is frozen."""
 
