@@ -53,8 +53,8 @@ from wharfinger.events.envelope import Event, derived_id
 from wharfinger.events.streams import BINDINGS, CLUSTERS, fleet_stream
 from wharfinger.kernel.round import Round
 from wharfinger.kernel.step import empty_head, step
+from wharfinger.runtime.interpreter import seldom_collect
 from wharfinger.runtime.ledger import Ledger, Submission
-from wharfinger.runtime.memory import seldom_collect
 from wharfinger.stages.fleet import FleetDecider
 from wharfinger.stages.fleet.solve import solve
 

@@ -28,8 +28,8 @@ from wharfinger.events.cluster_state import NodesObserved, PodsObserved
 from wharfinger.events.outcomes import OutcomesDecided
 from wharfinger.history.deciders import DECIDERS, decider_of
 from wharfinger.kernel.recover import recover
+from wharfinger.runtime.interpreter import seldom_collect
 from wharfinger.runtime.ledger import Ledger
-from wharfinger.runtime.memory import seldom_collect
 from wharfinger.runtime.replay import Range, ReplayRange, plan_replay, replay_ranges, worker_pool
 from wharfinger.runtime.replay_ranges import shares_of
 

@@ -41,7 +41,7 @@ from wharfinger.events.envelope import derived_id
 from wharfinger.events.streams import cluster_stream, fleet_stream
 from wharfinger.kernel.round import Round
 from wharfinger.kernel.step import empty_head, step
-from wharfinger.runtime.memory import seldom_collect
+from wharfinger.runtime.interpreter import seldom_collect
 from wharfinger.stages.cluster import ClusterDecider
 
 CLUSTERS = 5000

@@ -24,14 +24,13 @@ from cryptography.fernet import Fernet
 
 from wharfinger.domain.text import one_line
 from wharfinger.runtime.believed_sources import BelievedSources
-from wharfinger.runtime.interpreter import short_turns, small_reads
+from wharfinger.runtime.interpreter import one_heap, seldom_collect, short_turns, small_reads
 from wharfinger.runtime.kube.kubeconfig import KubeconfigError, in_cluster, read_kubeconfig
 from wharfinger.runtime.ledger import LedgerUnavailable
 from wharfinger.runtime.ledger.at_position import PastDatabase
 from wharfinger.runtime.ledger.tokens import make_token, revoke_codes
 from wharfinger.runtime.log_setup import configure_logging
 from wharfinger.runtime.logs import get_logger
-from wharfinger.runtime.memory import one_heap, seldom_collect
 from wharfinger.runtime.owner_watch import EXIT_GONE, EXIT_USAGE, WATCH_S, Lifeline, PlaneGoneError
 from wharfinger.runtime.plane import another_database
 from wharfinger.runtime.process_status import RUN_DIR

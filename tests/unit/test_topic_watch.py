@@ -13,8 +13,8 @@ import pytest
 from wharfinger.runtime import incarnation_watch
 from wharfinger.runtime.backends import DURABLE, Backend, BackendError
 from wharfinger.runtime.incarnation_watch import TopicWatch
+from wharfinger.runtime.interpreter import YOUNG_MAX
 from wharfinger.runtime.ledger import Ledger
-from wharfinger.runtime.memory import YOUNG_MAX
 
 
 class Client:

@@ -73,12 +73,12 @@ from wharfinger.history.states import world_at
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.recover import RecordedRound
 from wharfinger.kernel.round import Head
+from wharfinger.runtime.interpreter import seldom_collect
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, LedgerRow
 from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.exogenous import ExogenousRound
 from wharfinger.runtime.ledger.fact_events import event_of
 from wharfinger.runtime.ledger.heads import selected
-from wharfinger.runtime.memory import seldom_collect
 from wharfinger.runtime.topics import shard_for
 from wharfinger.stages.cluster import ClusterDecider
 from wharfinger.stages.cluster.profile import ClusterProfile

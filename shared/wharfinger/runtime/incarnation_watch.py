@@ -31,9 +31,9 @@ from wharfinger.events.streams import TOPICS
 from wharfinger.kernel.round import Basis
 from wharfinger.runtime.backends import Backend, BackendError
 from wharfinger.runtime.broadcast import ends_of, stop_consumer
+from wharfinger.runtime.interpreter import Cleanup
 from wharfinger.runtime.ledger import Ledger, LedgerError
 from wharfinger.runtime.logs import get_logger
-from wharfinger.runtime.memory import Cleanup
 from wharfinger.runtime.record_check import Overwritten, overwritten
 from wharfinger.runtime.settings import Settings
 from wharfinger.runtime.topic_ids import TopicIds, identity, topic_ids

@@ -1,14 +1,45 @@
-"""What the long-running processes set of Python itself: how much a socket is read at once, and how
-long a thread keeps the interpreter."""
+"""What a process sets of Python and the C library: how often Python looks for cycles, what goes
+back to the system meanwhile, how much a socket is read at once, and how long a thread keeps the
+interpreter.
+
+Python's defaults walk the young objects every 700 allocations and everything now and then: with
+states of some hundred thousand small values that was a quarter of the time of a replay. Hardly
+anything of ours is cyclic, so it is enough to look seldom.
+"""
 
 import asyncio.selector_events
 import asyncio.sslproto
+import ctypes
+import gc
 import sys
+import time
 from typing import Any
 
+YOUNG_MAX = 100_000
+FULL_SHARE = 1000
+"""After a full collection that took a second of processor time the next one is so many seconds
+later."""
+_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
+_MALLOPT = getattr(ctypes.CDLL(None), "mallopt", None)
+_ARENA_MAX, _MMAP_THRESHOLD = -8, -3
+_MMAP_BYTES = 128 * 1024
 READ_BYTES = 64 * 1024
-"""Well below the size from which the C library asks the system for a block (`memory.one_heap`)."""
+"""Well below `_MMAP_BYTES`."""
 TURN_S = 0.001
+
+
+def one_heap() -> None:
+    """To be called before there are threads: all of them share one heap of the C library, and large
+    blocks go back to the system as soon as they are freed.
+
+    glibc has a heap for each few threads, and after the first large block that was freed it takes
+    larger and larger ones from these heaps. A scheduler under a steady load grew by 0.7 MiB a
+    minute in them, while its Python objects took the same memory all the time. Python's own
+    allocator has what is small, so threads seldom wait for each other here. Other C libraries have
+    no such call, and nothing is done there."""
+    if _MALLOPT is not None:
+        _MALLOPT(_ARENA_MAX, 1)
+        _MALLOPT(_MMAP_THRESHOLD, _MMAP_BYTES)
 
 
 def short_turns() -> None:
@@ -36,3 +67,38 @@ def small_reads() -> None:
         reader: Any = getattr(module, name, None)
         if hasattr(reader, "max_size"):
             reader.max_size = READ_BYTES
+
+
+def seldom_collect() -> None:
+    """What stands now is taken out of sight of the collector; of what comes, the young are looked
+    at every `YOUNG_MAX`."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_MAX, 20, 50)
+
+
+class Cleanup:
+    """`free`: frees what was dropped and is kept nevertheless, at a time when a pause of some
+    milliseconds does no harm.
+
+    - Cycles. A stopped Kafka client is some hundreds of objects that refer to each other, and a
+      process that does little makes `YOUNG_MAX` of them in three hours. What has outlived a
+      collection of the young waits longer: a scheduler kept 30,000 values of five minutes. So all
+      are looked at where that is short (`FULL_SHARE`), else the young.
+    - Pages that are free within the heaps of the C library. glibc returns the end of a heap only,
+      and has a heap for each few threads: a scheduler kept 20 MiB that it did not use. Other C
+      libraries have no such call, and nothing is done there."""
+
+    def __init__(self) -> None:
+        self._full_at_s = 0.0
+
+    def free(self) -> None:
+        if time.monotonic() >= self._full_at_s:
+            began_s = time.thread_time()
+            gc.collect()
+            took_s = time.thread_time() - began_s
+            self._full_at_s = time.monotonic() + FULL_SHARE * took_s
+        else:
+            gc.collect(0)
+        if _TRIM is not None:
+            _TRIM(0)

@@ -31,11 +31,10 @@ from wharfinger.runtime.incarnation_watch import (
     TopicWatch,
     begin_topics,
 )
-from wharfinger.runtime.interpreter import short_turns, small_reads
+from wharfinger.runtime.interpreter import one_heap, seldom_collect, short_turns, small_reads
 from wharfinger.runtime.ledger import Ledger, LedgerError, LedgerUnavailable
 from wharfinger.runtime.log_setup import configure_logging
 from wharfinger.runtime.logs import get_logger
-from wharfinger.runtime.memory import one_heap, seldom_collect
 from wharfinger.runtime.observability import METRICS
 from wharfinger.runtime.owner_watch import (
     EXIT_GONE,

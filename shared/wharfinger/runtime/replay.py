@@ -25,10 +25,10 @@ from wharfinger.kernel.divergence import Divergence
 from wharfinger.kernel.recover import RecordedRound, recover
 from wharfinger.kernel.step import ENGINE
 from wharfinger.runtime.deadlines import Deadlines
+from wharfinger.runtime.interpreter import seldom_collect
 from wharfinger.runtime.ledger import CorruptLedger, Ledger
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.snapshot_points import digest_of
-from wharfinger.runtime.memory import seldom_collect
 from wharfinger.runtime.replay_ranges import Range, RangeError, ReplayRange, ranges_of, shares_of
 
 __all__ = [

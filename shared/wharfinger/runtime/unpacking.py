@@ -86,8 +86,8 @@ class FreedRecords(_PartitionRecords):
     records refers to the object that keeps it.
 
     What is dropped before its last record stays in memory until cycles are collected, with the
-    whole response it was cut from. Cycles are collected seldom here (`runtime.memory`): a process
-    with little to do grew by 200 MB a minute."""
+    whole response it was cut from. Cycles are collected seldom here (`runtime.interpreter`): a
+    process with little to do grew by 200 MB a minute."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -29,6 +29,7 @@ from wharfinger.kernel.hashing import genesis
 from wharfinger.kernel.incarnations import Incarnations, id_of
 from wharfinger.kernel.round import Head
 from wharfinger.runtime.deadlines import Deadlines
+from wharfinger.runtime.interpreter import seldom_collect
 from wharfinger.runtime.ledger.access import first_hash
 from wharfinger.runtime.ledger.chain import (
     BadRow,
@@ -50,7 +51,6 @@ from wharfinger.runtime.ledger.verify_chains import RememberedRecords, WalkedCha
 from wharfinger.runtime.ledger.verify_feed import verify_feed
 from wharfinger.runtime.ledger.verify_marks import RememberedMarks, verify_marks
 from wharfinger.runtime.ledger.verify_rows import verify_rows
-from wharfinger.runtime.memory import seldom_collect
 
 __all__ = ["FirstBad", "Remembered", "VerifyResult", "WalkedStream", "audit_verify"]
 
