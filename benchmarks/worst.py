@@ -45,8 +45,6 @@ from wharfinger.runtime.interpreter import seldom_collect
 from wharfinger.stages.cluster import ClusterDecider
 
 CLUSTERS = 5000
-NODES = 5000
-MANY_NODES = 50_000
 FEW_NODES = 500
 STANDING = 60
 AT_ONCE = 50
@@ -57,8 +55,8 @@ LABEL_MUST_MS = 20.0
 DUPLICATED_MUST_MS = 5.0
 RENEWED_TIMES_MUST = {100: 5, 1000: 15, 5000: 25}
 OWN_TIMES_MUST = {100: 4, 1000: 12, 5000: 20}
-POD_MUST_US = 100.0
-MANY_POD_MUST_US = 500.0
+POD_MUST_US = {5000: 100.0, 50_000: 500.0}
+"""By nodes."""
 KUBE_TIMES_MUST = 10
 
 
@@ -82,12 +80,11 @@ def measured(repeats: int = REPEATS) -> Iterator[Worst]:
     yield from duplicated(repeats)
     for clusters in fleet.SIZES:
         yield from renewed(clusters, repeats)
-    for kind, requirements in constrained().items():
-        yield fifty_bindings(kind, requirements, NODES, POD_MUST_US, repeats)
-    for kind, requirements in constrained().items():
-        yield fifty_bindings(kind, requirements, MANY_NODES, MANY_POD_MUST_US, repeats)
+    for many, must_us in POD_MUST_US.items():
+        for kind, requirements in constrained().items():
+            yield fifty_bindings(kind, requirements, many, must_us, repeats)
     for workload in nodes.WORKLOADS:
-        yield one_binding(workload, AT_ONCE)
+        yield one_binding(workload, 5 * repeats)
 
 
 # --- a label that no policy reads

@@ -130,7 +130,7 @@ async def test_all_locks_of_a_lost_connection_are_lost_and_those_of_others_are_n
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_no_lock_has_two_holders_whatever_is_cancelled_released_or_cut(
+async def test_no_lock_has_two_holders_while_requests_are_cancelled_and_connections_cut(
     ledger: Ledger, other: Ledger, seed: int
 ) -> None:
     """What `ask` gave is held, waits, or is lost; two that are held are never of one group. At the

@@ -47,8 +47,8 @@ def short_turns() -> None:
 
     Stages decide on threads of their own, beside the event loop that reads, commits and answers.
     The event loop waits for the interpreter after every call that blocks, and with Python's 5 ms it
-    waits so long each time: some ten times a commit. With 1 ms a burst uses 3 % more of two cores,
-    and a decision takes no more processor time. 0.2 ms gives no more.
+    waits so long each time. With 1 ms a burst uses 3 % more of two cores, and a decision takes no
+    more processor time. 0.2 ms gives no more.
     """
     sys.setswitchinterval(TURN_S)
 

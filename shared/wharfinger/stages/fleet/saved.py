@@ -50,6 +50,7 @@ from wharfinger.stages.fleet.saved_bindings import (
     SavedBinding,
     bucket,
     bucket_of,
+    classed_in,
     load_bindings,
     name_hash,
 )
@@ -95,7 +96,7 @@ class SavedCapacity(Value, frozen=True):
 class _WrittenPending(SavedPending, frozen=True):
     """Not decoded: what many pending replicas have in common."""
 
-    requirements: msgspec.Raw = msgspec.Raw()  # type: ignore[assignment]
+    requirements: msgspec.Raw  # type: ignore[assignment]
 
 
 class _WrittenCapacity(SavedCapacity, frozen=True):
@@ -173,7 +174,6 @@ class Delta(msgspec.Struct, frozen=True):
 
 _clusters = msgspec.json.Decoder(tuple[SavedCluster, ...])
 _capacity = msgspec.json.Decoder(tuple[_WrittenCapacity, ...])
-_requirements = msgspec.json.Decoder(Requirements)
 _proposals = msgspec.json.Decoder(tuple[SavedProposal, ...])
 _fleet = msgspec.json.Decoder(SavedFleet)
 _saved_versions = msgspec.json.Decoder(tuple[SavedVersion, ...])
@@ -370,7 +370,7 @@ def load(stream: str, sections: Mapping[str, bytes]) -> FleetState:
 
 
 def _asked_of(state: FleetState, body: bytes) -> tuple[Requirements, Demand]:
-    requirements, _ = state.classed.of(_requirements.decode(body) if body else Requirements())
+    requirements, _ = classed_in(state, body)
     return requirements, demand_of(requirements)
 
 
@@ -380,13 +380,11 @@ def _load_pending(
     """A cluster may have pending replicas of many bindings and few classes: what a class asks for
     is made once."""
     pending: deque[Pending] = deque()
-    claims: dict[tuple[str, str], Claim] = {}
     for p in written:
         requirements, demand = demands.of(p.requirements)
         if p.components:
             demand = demand_of_set(p.components)
-        of = p.namespace, p.priority_class
-        claim = claims.get(of) or claims.setdefault(of, Claim(*of))
+        claim = Claim(p.namespace, p.priority_class)
         entry = Pending(p.seq, p.class_key, p.replicas, requirements, demand, claim, p.components)
         pending.append(entry)
     return pending

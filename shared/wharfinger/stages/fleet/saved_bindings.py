@@ -8,6 +8,7 @@ full for each. A loader decodes each of them once, and shares it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -177,15 +178,19 @@ def is_asked(section: bytes, name: str) -> bool:
     return any(saved.asked for saved in _bindings.decode(section) if saved.spec.name == name)
 
 
+def classed_in(state: FleetState, body: bytes) -> tuple[Requirements, ClassKey]:
+    """Return the requirements and their class, as all that are equal share them. `body`: empty for
+    those of a binding that asks for nothing."""
+    return state.classed.of(_requirements.decode(body) if body else Requirements())
+
+
 def load_bindings(state: FleetState, sections: Mapping[str, bytes]) -> list[BindingState]:
     """Return the records of all buckets in order of name, and note the versions of their facts. One
     bucket after the other, so that what is decoded of a bucket is never there of all."""
     placements = InternedJson(
         lambda body: state.parsed.of(_placement.decode(body) if body else Placement()).placement
     )
-    requirements = InternedJson(
-        lambda body: state.classed.of(_requirements.decode(body) if body else Requirements())
-    )
+    requirements = InternedJson(partial(classed_in, state))
     records: list[BindingState] = []
     for section, body in sections.items():
         if section.startswith(_BINDINGS):
