@@ -36,6 +36,7 @@ from wharfinger.runtime.backends import (
     probe,
 )
 from wharfinger.runtime.embedded import Embedded
+from wharfinger.runtime.ledger.writer import CHANNEL
 from wharfinger.runtime.topics import delete_topics, topic_names
 
 T = TypeVar("T")
@@ -207,3 +208,21 @@ async def forget_topics(backend: Backend, prefix: str) -> None:
     await delete_topics(
         backend, [name for name in await topic_names(backend) if name.startswith(prefix)]
     )
+
+
+class Commits:
+    """Tells which bytes to PostgreSQL make it commit rounds: a COMMIT, or outside of a transaction
+    the parameters of the statement that writes them, which name the channel that it notifies. One
+    for each connection."""
+
+    def __init__(self) -> None:
+        self._open = False
+
+    def next(self, data: bytes) -> bool:
+        """To be called with everything that is sent."""
+        if b"BEGIN" in data:
+            self._open = True
+        if b"COMMIT" in data:
+            self._open = False
+            return True
+        return not self._open and CHANNEL.encode() in data and b"LISTEN" not in data

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 from tests.counter import Counter, Writer, withdrawn
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, eventually
 
 from wharfinger.events.bindings import BindingWithdrawn
 from wharfinger.events.codec import made
@@ -37,8 +37,10 @@ from wharfinger.runtime.ledger import (
     audit_verify,
 )
 from wharfinger.runtime.ledger.database import Database
+from wharfinger.runtime.ledger.days import day_of
 from wharfinger.runtime.ledger.fact_events import event_of
-from wharfinger.runtime.ledger.writer import BYTES_AT_ONCE
+from wharfinger.runtime.ledger.heads import lock
+from wharfinger.runtime.ledger.writer import BYTES_AT_ONCE, event_row, write
 
 pytestmark = pytest.mark.integration
 
@@ -125,6 +127,41 @@ async def test_rounds_of_several_streams_are_one_transaction(ledger: Ledger) -> 
         bodies = await raw.fetch("select id from event")
     assert len(ids) == 1
     assert [row[0] for row in bodies] == [shared.id]  # the body lies once
+
+
+@pytest.mark.parametrize("moves", [True, False])
+async def test_a_commit_that_waits_for_a_head_sees_where_it_is_then(
+    ledger: Ledger, moves: bool
+) -> None:
+    """Another transaction has locked one of the two heads, and moves it or not."""
+    oslo, bergen = (
+        await writer_of(ledger, "cluster/oslo"),
+        await writer_of(ledger, "cluster/bergen"),
+    )
+    theirs = Writer(oslo.head).step([withdrawn(1)])
+    rounds = [oslo.step([withdrawn(2)]), bergen.step([withdrawn(3)])]
+    events = {**oslo.events, **bergen.events}
+    async with ledger.database.transaction() as transaction:
+        await lock(transaction, ["cluster/oslo"])
+        committing = asyncio.create_task(ledger.commit(rounds, events))
+        await eventually(lambda: _waits_for_a_lock(ledger))
+        if moves:
+            await write(transaction.raw, [[theirs]], [event_row(withdrawn(1), day_of(theirs.at))])
+    result = await committing
+    assert result.committed == ({"cluster/bergen"} if moves else {"cluster/oslo", "cluster/bergen"})
+    assert result.fenced == ({"cluster/oslo"} if moves else frozenset())
+    found = [recorded.round async for recorded in ledger.recorded_rounds("cluster/oslo")]
+    assert found == [theirs if moves else rounds[0]]
+    assert (await audit_verify(ledger)).ok
+
+
+async def _waits_for_a_lock(ledger: Ledger) -> bool:
+    async with ledger.database.reading() as raw:
+        row = await raw.fetchrow(
+            "select count(*) from pg_stat_activity where datname = current_database() "
+            "and wait_event_type = 'Lock'"
+        )
+    return row is not None and row[0] > 0
 
 
 async def test_a_second_writer_fences_the_first(ledger: Ledger) -> None:

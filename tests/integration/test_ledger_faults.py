@@ -1,6 +1,6 @@
-"""The moment nobody can see: the connection breaks while COMMIT is on its way.
+"""The connection breaks while rounds are committed: by the statement that writes them, or by COMMIT.
 
-A proxy between us and the server cuts the line either before the COMMIT reaches it or before its
+A proxy between us and the server cuts the line either before that reaches the server or before its
 answer reaches us. From outside the two look the same, and in both every round must be in the ledger
 exactly once.
 """
@@ -16,6 +16,7 @@ from typing import Literal
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from tests.backends import Commits
 from tests.counter import Writer, withdrawn
 from tests.patience import PATIENCE_S
 
@@ -31,7 +32,7 @@ KILLS = 30
 
 @dataclass
 class Proxy:
-    """Passes bytes on. `cuts`: what to do with the next COMMITs, first one first."""
+    """Passes bytes on. `cuts`: what to do with the next commits, first one first."""
 
     url: str
     cuts: list[Cut] = field(default_factory=list)
@@ -62,11 +63,11 @@ async def proxy_to(database_url: str) -> AsyncIterator[Proxy]:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server_reader, server_writer = await upstream()
-        muted = asyncio.Event()
+        muted, commits = asyncio.Event(), Commits()
         back = asyncio.create_task(answers(server_reader, writer, muted))
         try:
             while data := await reader.read(65536):
-                cut = proxy.cuts.pop(0) if b"COMMIT" in data and proxy.cuts else None
+                cut = proxy.cuts.pop(0) if commits.next(data) and proxy.cuts else None
                 if cut is not None:
                     proxy.made += 1
                     proxy.cutting.set()

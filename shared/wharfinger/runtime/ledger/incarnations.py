@@ -181,7 +181,7 @@ async def begin_next(
         kept = {name: one.head.seq for name, one in locked.items()}
         data = LedgerWentBack(incarnation, kept, {name: one.seq for name, one in missing.items()})
         round_ = _round(locked[LEDGER].head, data, locked[LEDGER].now if clock is None else clock())
-        await write(raw, [(locked[LEDGER].id, [round_])], [])
+        await write(raw, [[round_]], [])
     decision = round_.decisions[0]
     return WentBack(
         data,

@@ -222,9 +222,7 @@ async def _accept_chunk(
             new = {ref.id for ref in round_.inputs}
             last = round_.first_seq - 1 + len(round_.decisions)
             attempted.append((round_, _result(found, new, refused, last, round_.at)))
-            await write(
-                raw, [(locked.id, [round_])], [_event_row(p, day_of(round_.at)) for p in fresh]
-            )
+            await write(raw, [[round_]], [_event_row(p, day_of(round_.at)) for p in fresh])
             await raw.execute(_FACTS, *_fact_columns(round_, fresh))
             return attempted[-1][1]
 

@@ -67,7 +67,7 @@ async def rebase(
         begun = _recorded(locked[LEDGER].head, data, present(await read_went_back(raw)))
         decision = begun.decisions[0]
         event = made(data, id=decision.id, source=f"/wharfinger/{LEDGER}", subject=decision.subject)
-        rounds = [(locked[LEDGER].id, [begun])]
+        rounds = [[begun]]
         for one in wrong.streams:
             if one.stream != LEDGER:
                 id_ = locked[one.stream].id
@@ -79,8 +79,8 @@ async def rebase(
                 made_round = rebase_round(
                     one.head, inputs, wrong.now, decode_basis(basis), profile, one.head.snapshot
                 )
-                rounds.append((id_, [made_round]))
-        taken_in = any(made_round.inputs for _, chain in rounds for made_round in chain)
+                rounds.append([made_round])
+        taken_in = any(made_round.inputs for chain in rounds for made_round in chain)
         await write(raw, rounds, [event_row(event, day_of(wrong.now))] if taken_in else [])
         await raw.execute(_RAISE, [one.stream for one in wrong.streams if one.stream != LEDGER])
     return data

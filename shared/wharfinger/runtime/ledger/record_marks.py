@@ -39,9 +39,9 @@ class Mark(NamedTuple):
     epoch: int = NO_EPOCH
 
 
-def noting(first: int) -> str:
-    """Two parts of a `with`: the marks in the parameters from `first` on (as `columns` gives them)
-    are moved or added."""
+def noting(first: int, only: str = "true") -> str:
+    """Parts of a `with`: the marks in the parameters from `first` on (as `columns` gives them) are
+    moved or added. `only`: the condition under which that is done."""
     reader, place, incarnation, offset, sha256 = (f"${first + n}" for n in range(5))
     return f"""
 new_mark as (
@@ -52,7 +52,7 @@ new_mark as (
         select from record_mark k
         where (k.reader, k.place, k.incarnation) = (n.reader, n.place, n.incarnation)
             and k.at_offset >= n.at_offset
-    )
+    ) and {only}
 ), moved_mark as (
     update record_mark k set at_offset = n.at_offset, sha256 = n.sha256, epoch = {NO_EPOCH},
         noted_at = now()

@@ -1,17 +1,18 @@
 """Commit rounds: one transaction for rounds of several streams.
 
-Lock the heads, compare, drop the streams that another writer has advanced, write the rest, move the
-heads. Committing the same rounds twice is harmless: a head that already has our last hash means
-that they are committed, and is no conflict. After an error at COMMIT it is unknown whether the
-commit took place, so the writer tries again with the same bytes. The new attempt waits for the row
-locks of the old one, so it cannot overtake it.
+One statement locks the heads, compares them, writes the rounds and moves the heads. Where another
+writer has advanced a stream, it writes nothing: then a transaction locks the heads, drops such
+streams and writes the rest. Committing the same rounds twice is harmless: a head that already has
+our last hash means that they are committed, and is no conflict. After an error at COMMIT it is
+unknown whether the commit took place, so the writer tries again with the same bytes. The new
+attempt waits for the row locks of the old one, so it cannot overtake it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from wharfinger.domain.value import Value, canonical
@@ -81,19 +82,42 @@ async def commit(
     # Streams may have different events of one id.
     by_ref = {(event.id, event.sha256): event for event in events.values()}
     bodies = {stream: _event_rows(chain, by_ref) for stream, chain in chains.items()}
-    return await retried(
-        lambda: _attempt(database, chains, bodies, group_of, ahead_max_us, marks or {})
-    )
+
+    def rows_of(streams: Iterable[str]) -> Rows:
+        found = list(streams)
+        return Rows(
+            [chains[name] for name in found],
+            [row for name in found for row in bodies[name]],
+            [
+                mark
+                for group in dict.fromkeys(group_of(name) for name in found)
+                for mark in (marks or {}).get(group, ())
+            ],
+        )
+
+    rows = rows_of(chains)
+
+    async def attempt() -> CommitResult:
+        if rows.one_statement:
+            async with database.reading(repeated=True) as raw:
+                written = await rows.write(raw, ahead_max_us)
+            if written is not None:
+                return CommitResult(
+                    frozenset(chains), frozenset(), written.snapshots, now=written.now
+                )
+        return await _commit_what_follows(database, chains, rows_of, group_of, ahead_max_us)
+
+    return await retried(attempt)
 
 
-async def _attempt(
+async def _commit_what_follows(
     database: Database,
     chains: Mapping[str, list[Round]],
-    bodies: Mapping[str, list[EventRow]],
+    rows_of: Callable[[Iterable[str]], Rows],
     group_of: Callable[[str], object],
     ahead_max_us: int | None,
-    marks: Mapping[object, Sequence[Mark]],
 ) -> CommitResult:
+    """The groups whose rounds follow their heads, in one transaction."""
     async with database.transaction(repeated=True) as transaction:
         locked = await lock(transaction, chains.keys())
         raw = transaction.raw
@@ -114,17 +138,8 @@ async def _attempt(
                 committed.add(name)
         lost = {group_of(name) for name in chains.keys() - committed - set(fresh)}
         fresh = [name for name in fresh if group_of(name) not in lost]
-        if fresh:
-            await write(
-                raw,
-                [(locked[name].id, chains[name]) for name in fresh],
-                {row[:3]: row for name in fresh for row in bodies[name]}.values(),
-                [
-                    mark
-                    for group in dict.fromkeys(group_of(name) for name in fresh)
-                    for mark in marks.get(group, ())
-                ],
-            )
+        if fresh and await rows_of(fresh).write(raw) is None:
+            raise LedgerError(_NOT_LOCKED)
     committed.update(fresh)
     return CommitResult(
         frozenset(committed),
@@ -190,93 +205,210 @@ def event_row(event: Event[Value], day: int) -> EventRow:
 # --- the rows of a transaction --------------------------------------------------------------------
 
 
-def _adding_decisions(first: int) -> str:
-    """`first`: number of the first parameter."""
-    n = range(first, first + 11)
-    types = ("int", "int", "bigint", "bigint", "uuid", "text", "text", "text", "uuid", "smallint")
-    lists = ", ".join(f"${i}::{type_}[]" for i, type_ in zip(n, (*types, "bytea"), strict=True))
-    return (
-        "insert into decision (stream, day, seq, round, id, type, subject, outcome, cause, encoding"
-        f", body) select * from unnest({lists})"
-    )
+class _Table(NamedTuple):
+    """Into which rows of streams are inserted. `columns`: with their types, after that of the
+    stream."""
+
+    name: str
+    columns: Mapping[str, str]
+
+    def insert(self, first: int, streams: str, only: str = "true") -> str:
+        """A statement that inserts rows. Its parameters from number `first` on are one list for the
+        place of each row's stream, and one for each column. `streams`: a relation of ids and
+        places. `only`: the condition under which anything is inserted."""
+        types = ("int", *self.columns.values())
+        names = ", ".join(self.columns)
+        lists = ", ".join(f"${first + n}::{type_}[]" for n, type_ in enumerate(types))
+        return (
+            f"insert into {self.name} (stream, {names}) "
+            f"select w.id, {', '.join(f'n.{name}' for name in self.columns)} "
+            f"from unnest({lists}) as n(place, {names}) join {streams} w on w.place = n.place "
+            f"where {only}"
+        )
+
+    @property
+    def width(self) -> int:
+        """The number of lists."""
+        return 1 + len(self.columns)
 
 
-# Heads, bodies, rounds and the notification in one statement, so that a small round is a few trips
-# to the server. Bodies go in order of id: two transactions that bring the same ones wait for each
-# other, never in a ring. An event that a stream takes in twice on one day breaks the index of
-# `input`; over several days the writer has asked `known` before.
+_ROUND = _Table(
+    "round",
+    {
+        "day": "int",
+        "number": "bigint",
+        "epoch": "bigint",
+        "at_us": "bigint",
+        "engine": "text",
+        "profile": "text",
+        "basis": "bytea",
+        "first_seq": "bigint",
+        "inputs": "int",
+        "decisions": "int",
+        "snapshot": "bytea",
+        "prev_hash": "bytea",
+        "hash": "bytea",
+    },
+)
+_INPUT = _Table(
+    "input", {"day": "int", "round": "bigint", "ordinal": "int", "event": "uuid", "sha256": "bytea"}
+)
+_DECISION = _Table(
+    "decision",
+    {
+        "day": "int",
+        "seq": "bigint",
+        "round": "bigint",
+        "id": "uuid",
+        "type": "text",
+        "subject": "text",
+        "outcome": "text",
+        "cause": "uuid",
+        "encoding": "smallint",
+        "body": "bytea",
+    },
+)
+
+# Everything in one statement: a round is one trip to the server, and a process that is frozen
+# amid it holds no lock. The heads are locked in order of name (`heads.lock`). Where one of them is
+# not what its first round follows, or a round is too far ahead of the clock, nothing is written.
+#
+# Bodies go in order of id: two transactions that bring the same ones wait for each other, never in
+# a ring. An event that a stream takes in twice on one day breaks the index of `input`; over several
+# days the writer has asked `known` before.
+_FOLLOWS = "(select found from follows)"
 _WRITE = f"""
-with moved as (
+with heads as (
+    select id, round, seq, hash, epoch, at_us, snapshot, array_position($1::text[], name) as place,
+        (extract(epoch from clock_timestamp()) * 1000000)::bigint as now
+    from stream where name = any($1::text[]) order by name for update
+), follows as (
+    select count(*) = cardinality($1::text[]) as found
+    from unnest($2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[])
+        with ordinality as n(round, seq, hash, epoch, at_us, place)
+    join heads h on h.place = n.place
+    where (h.round, h.seq, h.hash, h.epoch) = (n.round, n.seq, n.hash, n.epoch)
+        and n.at_us <= greatest(h.now, h.at_us) + $7::bigint
+), moved as (
     update stream s set round = n.round, seq = n.seq, hash = n.hash, at_us = n.at_us
-    from unnest($1::int[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[])
-        as n(id, round, seq, hash, at_us)
-    where s.id = n.id
+    from unnest($1::text[], $8::bigint[], $9::bigint[], $10::bytea[], $6::bigint[])
+        as n(name, round, seq, hash, at_us)
+    where s.name = n.name and {_FOLLOWS}
 ), bodies as (
     insert into event (id, sha256, day, type, subject, source, encoding, body)
-    select * from unnest($6::uuid[], $7::bytea[], $8::int[], $9::text[], $10::text[], $11::text[],
-        $12::smallint[], $13::bytea[])
+    select * from unnest($11::uuid[], $12::bytea[], $13::int[], $14::text[], $15::text[],
+        $16::text[], $17::smallint[], $18::bytea[])
+    where {_FOLLOWS}
     on conflict do nothing
 ), rounds as (
-    insert into round (stream, day, number, epoch, at_us, engine, profile, basis, first_seq, inputs,
-        decisions, snapshot, prev_hash, hash)
-    select * from unnest($14::int[], $15::int[], $16::bigint[], $17::bigint[], $18::bigint[],
-        $19::text[], $20::text[], $21::bytea[], $22::bigint[], $23::int[], $24::int[], $25::bytea[],
-        $26::bytea[], $27::bytea[])
+    {_ROUND.insert(19, "heads", _FOLLOWS)}
 ), inputs as (
-    insert into input (stream, day, round, ordinal, event, sha256)
-    select * from unnest($28::int[], $29::int[], $30::bigint[], $31::int[], $32::uuid[],
-        $33::bytea[])
+    {_INPUT.insert(33, "heads", _FOLLOWS)}
 ), decisions as (
-    {_adding_decisions(34)}
-), {noting(47)}
-select pg_notify($45, $46)
+    {_DECISION.insert(39, "heads", _FOLLOWS)}
+), {noting(50, _FOLLOWS)}
+select place, snapshot, now, {_FOLLOWS}, (select pg_notify($55, $56) where {_FOLLOWS}) from heads
 """
 
-_DECISIONS = _adding_decisions(1)
+_MORE_DECISIONS = _DECISION.insert(
+    2, "(select id, array_position($1::text[], name) as place from stream where name = any($1))"
+)
 
 BYTES_AT_ONCE = 16_000_000
 """Of decisions in one statement. PostgreSQL takes no list of more than 1 GB."""
 
+_ANY_TIME = 1 << 62
+_NOT_LOCKED = "a round does not follow the head that was locked for it"
 
-async def write(
-    raw: Raw,
-    chains: Sequence[tuple[int, Sequence[Round]]],
-    bodies: Iterable[EventRow],
-    marks: Sequence[Mark] = (),
-) -> None:
-    """Add the rounds of locked streams, given by their small numbers, and move their heads.
 
-    The rows are parameters of statements. COPY is some 3 us a row cheaper, but the server waits for
-    its rows without a limit of time: a process that was frozen meanwhile kept the streams locked.
-    """
-    lasts = [(id_, chain[-1].head()) for id_, chain in chains]
-    rounds = [(id_, r) for id_, chain in chains for r in chain]
-    inputs = [
-        (id_, day_of(r.at), r.number, ordinal, ref.id, ref.sha256)
-        for id_, r in rounds
-        for ordinal, ref in enumerate(r.inputs)
-    ]
-    decisions = [
-        _decision_row(id_, day_of(r.at), r.number, d) for id_, r in rounds for d in r.decisions
-    ]
-    first, *more = _parts(decisions) or [[]]
-    await raw.execute(
-        _WRITE,
-        [id_ for id_, _ in lasts],
-        [h.round for _, h in lasts],
-        [h.seq for _, h in lasts],
-        [h.hash for _, h in lasts],
-        [h.at for _, h in lasts],
-        *_columns(sorted(bodies, key=lambda row: row[:3]), 8),
-        *_columns([_round_row(id_, r) for id_, r in rounds], 14),
-        *_columns(inputs, 6),
-        *_columns(first, 11),
-        CHANNEL,
-        chains[0][1][0].stream,
-        *columns(marks),
-    )
-    for part in more:
-        await raw.execute(_DECISIONS, *_columns(part, 11))
+class Written(NamedTuple):
+    """What the heads were before their rounds were written. `snapshots`: stream -> digest of the
+    newest snapshot. `now`: the database's time when all heads were locked."""
+
+    snapshots: Mapping[str, bytes]
+    now: Micros
+
+
+class Rows:
+    """The rows of rounds, made once for all attempts to write them. `chains`: of each stream, in
+    order of its rounds. `bodies`: of their inputs; some may occur twice."""
+
+    def __init__(
+        self,
+        chains: Iterable[Sequence[Round]],
+        bodies: Iterable[EventRow],
+        marks: Sequence[Mark] = (),
+    ) -> None:
+        ordered = sorted(chains, key=lambda chain: chain[0].stream)
+        rounds = [(place, r) for place, chain in enumerate(ordered, 1) for r in chain]
+        self._names = [chain[0].stream for chain in ordered]
+        self._firsts = [chain[0] for chain in ordered]
+        self._lasts = [chain[-1].head() for chain in ordered]
+        self._bodies = _columns(sorted({row[:3]: row for row in bodies}.values()), 8)
+        self._rounds = _columns([_round_row(place, r) for place, r in rounds], _ROUND.width)
+        self._inputs = _columns(
+            [
+                (place, day_of(r.at), r.number, ordinal, ref.id, ref.sha256)
+                for place, r in rounds
+                for ordinal, ref in enumerate(r.inputs)
+            ],
+            _INPUT.width,
+        )
+        self._decisions = _parts(
+            _decision_row(place, day_of(r.at), r.number, d)
+            for place, r in rounds
+            for d in r.decisions
+        )
+        self._marks = columns(marks)
+
+    @property
+    def one_statement(self) -> bool:
+        """Whether one statement writes them all. Otherwise a transaction is needed."""
+        return len(self._decisions) <= 1
+
+    async def write(self, raw: Raw, ahead_max_us: int | None = None) -> Written | None:
+        """Add the rounds and move the heads of their streams. None, and nothing is written: a head
+        is not the one that the first round of its chain follows, or a round is more than
+        `ahead_max_us` after the database's time and after its head's.
+
+        The rows are parameters of statements. COPY is some 3 us a row cheaper, but the server waits
+        for its rows without a limit of time: a process that was frozen meanwhile kept the streams
+        locked."""
+        first, *more = self._decisions or [[]]
+        found = await raw.fetch(
+            _WRITE,
+            self._names,
+            [r.number - 1 for r in self._firsts],
+            [r.first_seq - 1 for r in self._firsts],
+            [r.prev_hash for r in self._firsts],
+            [r.epoch for r in self._firsts],
+            [h.at for h in self._lasts],
+            _ANY_TIME if ahead_max_us is None else ahead_max_us,
+            [h.round for h in self._lasts],
+            [h.seq for h in self._lasts],
+            [h.hash for h in self._lasts],
+            *self._bodies,
+            *self._rounds,
+            *self._inputs,
+            *_columns(first, _DECISION.width),
+            *self._marks,
+            CHANNEL,
+            self._names[0],
+        )
+        if not found or not found[0][3]:
+            return None
+        for part in more:
+            await raw.execute(_MORE_DECISIONS, self._names, *_columns(part, _DECISION.width))
+        return Written(
+            {self._names[place - 1]: snapshot for place, snapshot, *_ in found},
+            max(now for _, _, now, *_ in found),
+        )
+
+
+async def write(raw: Raw, chains: Iterable[Sequence[Round]], bodies: Iterable[EventRow]) -> None:
+    """Add the rounds of streams that the transaction has locked, and move their heads."""
+    if await Rows(chains, bodies).write(raw) is None:
+        raise LedgerError(_NOT_LOCKED)
 
 
 _DecisionRow = tuple[int, int, int, int, UUID, str, str, str, UUID | None, int, bytes]
