@@ -31,11 +31,11 @@ class LivingLedger:
     async def live(self, turns: int) -> None:
         for _ in range(turns):
             if self.random.random() < 0.4:
-                await self._accept(self.random.randint(1, 4))
+                await self.accept(self.random.randint(1, 4))
             else:
                 await self._decide(self.random.choice(["fleet/0", "cluster/a", "cluster/b"]))
 
-    async def _accept(self, count: int) -> None:
+    async def accept(self, count: int) -> None:
         events = [withdrawn(self.accepted + n) for n in range(count)]
         self.accepted += count
         await self.ledger.accept([Submission(e, BINDINGS.name, e.subject, "p") for e in events])

@@ -71,7 +71,9 @@ class PublisherService:
             self._timeline,
             self._take_back,
         )
-        self._feed = FeedLoop(context.ledger, self._relay.facts_lost)
+        self._feed = FeedLoop(
+            context.ledger, self._relay.facts_lost, appended=self._relay.wakeup.set
+        )
         self._leading = False
         self._stopping = False
         self._lag = 0
@@ -103,7 +105,9 @@ class PublisherService:
                 name="publisher-notifications",
             ),
             asyncio.create_task(
-                self._context.ledger.feed_news(self._relay.wakeup),
+                self._context.ledger.feed_news(
+                    self._relay.wakeup, lambda: self._relay.looked_through
+                ),
                 name="publisher-feed-notifications",
             ),
         ]

@@ -33,12 +33,18 @@ log = get_logger()
 
 
 class FeedLoop:
-    """`ready`: this process appends, or another one does. `trouble`: why nothing can be
-    appended. `facts_lost`: whether the ledger went back and its facts are not accepted again
-    yet."""
+    """`trouble`: why nothing can be appended. `facts_lost`: whether the ledger went back and its
+    facts are not accepted again yet. `appended`: called when positions were given, before the
+    notification of it comes back from the database."""
 
-    def __init__(self, ledger: Ledger, facts_lost: Callable[[], Awaitable[object]]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        facts_lost: Callable[[], Awaitable[object]],
+        appended: Callable[[], None],
+    ) -> None:
         self._ledger = ledger
+        self._appended = appended
         self._facts_lost = facts_lost
         self._appender = FeedAppender(ledger.database)
         self.wakeup = asyncio.Event()
@@ -78,6 +84,8 @@ class FeedLoop:
             self.wakeup.clear()
             given = await self._appender.append()
             self.trouble = ""
+            if given:
+                self._appended()
             if given >= BUSY_AT:
                 await asyncio.sleep(GATHER_S)
             else:

@@ -160,6 +160,9 @@ class Relay:
         self.wakeup = asyncio.Event()
         self.at_rest = False
         """The last look at the ledger found nothing, and no notification has come since."""
+        self.looked_through = 0
+        """The position through which everything was visible when rows were last found. A
+        notification of a position up to there says nothing new."""
         self.caught_up = asyncio.Event()
 
     async def resume(self) -> None:
@@ -172,6 +175,7 @@ class Relay:
         else is the last record under a key. What the ledger has beyond the cursor comes in its
         turn: a newer request of a binding never before an older one."""
         self._waiting, self._rows = UnacknowledgedRecords(), ()
+        self.looked_through = 0
         self._unsaved.clear()
         self._refill_through = {}
         self._maker.dividing.limits |= await self._limits()
@@ -357,6 +361,8 @@ class Relay:
         are left for later that may come behind a row that was not read."""
         found = await self._ledger.unsent(self._cursors, self._settings.rows_max)
         waiting, through = found.rows, found.through
+        if waiting:
+            self.looked_through = through
         self._oldest_at = min((row.at for row in waiting), default=None)
         full = len(waiting) == self._settings.rows_max
         if full:

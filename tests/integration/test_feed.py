@@ -24,7 +24,8 @@ from wharfinger.runtime.ledger import (
     Transient,
 )
 from wharfinger.runtime.ledger.database import Database, Raw
-from wharfinger.runtime.ledger.feed import PAGE
+from wharfinger.runtime.ledger.decision_rows import Days
+from wharfinger.runtime.ledger.feed import PAGE, UnsentRows, unsent
 from wharfinger.runtime.ledger.feed_order import RUN_MAX
 
 pytestmark = pytest.mark.integration
@@ -34,8 +35,10 @@ pytestmark = pytest.mark.integration
 async def test_a_history_is_numbered_as_it_comes(ledger: Ledger, seed: int) -> None:
     plane, appender = LivingLedger(ledger, seed), FeedAppender(ledger.database)
     await appender.begin()
-    for _ in range(12):
+    for turn in range(12):
         await plane.live(5)
+        if turn in (4, 5, 9):  # more than the appender takes for a few
+            await plane.accept(70)
         before = await positions(ledger)
         await appender.append()
         after = await positions(ledger)
@@ -54,6 +57,39 @@ async def test_an_old_ledger_is_numbered_once_by_time_and_causes(ledger: Ledger,
     assert len(feed) == given
     assert await numbered(ledger) == 0
     assert await positions(ledger) == feed
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_what_is_unsent_is_the_same_in_one_statement_and_in_three(
+    ledger: Ledger, seed: int
+) -> None:
+    """For a reader that comes again and again, over days, while only some rows have positions."""
+    plane, appender = LivingLedger(ledger, seed), FeedAppender(ledger.database)
+    await appender.begin()
+    kept, cursors = Days(), dict[str, int]()
+    compared = 0
+    for _ in range(40):
+        await plane.live(plane.random.choice([1, 4]))
+        if plane.random.random() < 0.1:
+            await plane.accept(70)
+        if plane.random.random() < 0.7:
+            await appender.append()
+        limit = plane.random.choice([2, 10, 1000])
+        compared += kept.few
+        found = await unsent(ledger.database, cursors, limit, kept)
+        in_three = Days()
+        in_three.few = False
+        expected = await unsent(ledger.database, cursors, limit, in_three)
+        assert _placed(found) == _placed(expected)
+        assert (found.through, found.hashes) == (expected.through, expected.hashes)
+        for row in found.rows[: plane.random.randint(0, len(found.rows))]:
+            cursors[row.stream] = max(row.seq, cursors.get(row.stream, 0))
+    assert 10 < compared < 40
+
+
+def _placed(found: UnsentRows) -> list[object]:
+    rows = sorted(found.rows, key=lambda row: (row.stream, row.seq))
+    return [(row, found.places.of(row.stream, row.seq)) for row in rows]
 
 
 async def test_two_appenders_at_once_give_each_position_once(

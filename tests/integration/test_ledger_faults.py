@@ -1,8 +1,8 @@
-"""The connection breaks while rounds are committed: by the statement that writes them, or by COMMIT.
+"""The connection breaks while rounds are committed.
 
-A proxy between us and the server cuts the line either before that reaches the server or before its
-answer reaches us. From outside the two look the same, and in both every round must be in the ledger
-exactly once.
+A proxy between us and the server cuts the line either before the statement that commits reaches the
+server or before its answer reaches us. From outside the two look the same, and in both every round
+must be in the ledger exactly once.
 """
 
 from __future__ import annotations

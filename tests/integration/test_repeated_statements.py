@@ -77,6 +77,9 @@ async def live(ledger: Ledger) -> None:
     await ledger.commit(rounds, {**fleet.events, **cluster.events}, None, {"fleet/0": [mark]})
     await ledger.commit(rounds, {**fleet.events, **cluster.events})  # found, not written
     assert await appender.append()
+    await ledger.accept([Submission(event := withdrawn(9), BINDINGS.name, event.subject, "p")])
+    assert await appender.append()  # what is few
+    assert await ledger.rows_after({}, 100)
     found = await ledger.unsent({}, 100)
     assert {row.stream for row in found.rows} == {"intake", "fleet/0", "cluster/oslo"}
     await ledger.feed_places(found.rows)

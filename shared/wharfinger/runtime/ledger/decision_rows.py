@@ -139,12 +139,13 @@ NEWEST = "order by d.seq + 0 desc"
 # The streams that have decisions beyond the cursors, and the head of the feed at that moment. Most
 # often there are none, and this is the only query. Decisions that were retired do not count.
 # Cursors are one object, since a list would be gone through for each stream.
-_BEHIND = """
-select s.id, s.name, greatest(coalesce(($1::jsonb ->> s.name)::bigint, 0), coalesce(h.seq, 0)),
-    s.epoch, f.position
+BEHIND = """
+select s.id, s.name, greatest(coalesce(($1::jsonb ->> s.name)::bigint, 0), coalesce(h.seq, 0))
+    as seq, s.epoch, f.position
 from stream s left join horizon h on h.stream = s.id left join feed_head f on true
 where s.seq > greatest(coalesce(($1::jsonb ->> s.name)::bigint, 0), coalesce(h.seq, 0))
 """
+
 
 # The keys are chosen first and the bodies fetched for those alone: with many streams behind, most
 # candidates lose. Because seq is dense, a stream's next rows are a bounded range, which the planner
@@ -152,33 +153,42 @@ where s.seq > greatest(coalesce(($1::jsonb ->> s.name)::bigint, 0), coalesce(h.s
 # joined freely, the whole of `input` would be hashed for it. The day is given for every table, so
 # that partitions before it are not even planned for. Streams are merged by time, but a stream whose
 # time was set back comes in its own order: a row is placed by the latest time up to it.
-_ROWS_AFTER = f"""
+def rows_after_in(streams: str, limit: str, since: str) -> str:
+    """A statement for the next rows of `streams`, a relation of id, name and seq. `limit`, `since`:
+    the parameters for how many, and for the day before which there are none."""
+    return f"""
 with chosen as (
     select k.stream, k.day, k.seq, s.name, r.at_us, r.first_seq, r.hash,
         max(r.at_us) over (partition by k.stream order by k.seq) as place
-    from unnest($1::int[], $2::text[], $3::bigint[]) as s(id, name, seq)
+    from {streams} s
     cross join lateral (
         select d.stream, d.day, d.seq, d.round from decision d
-        where d.stream = s.id and d.seq > s.seq and d.seq <= s.seq + $4 and d.day >= $5
-        order by d.seq limit $4
+        where d.stream = s.id and d.seq > s.seq and d.seq <= s.seq + {limit} and d.day >= {since}
+        order by d.seq limit {limit}
     ) k
-    join round r on r.stream = k.stream and r.number = k.round and r.day = k.day and r.day >= $5
-    order by place, s.name, k.seq limit $4
+    join round r on r.stream = k.stream and r.number = k.round and r.day = k.day
+        and r.day >= {since}
+    order by place, s.name, k.seq limit {limit}
 )
 select s.name, d.seq, d.round, s.at_us, d.id, d.type, d.subject, d.outcome, d.cause, d.encoding,
     d.body, a.id, a.type, a.encoding, a.body, s.hash
 from chosen s
-join decision d on d.stream = s.stream and d.seq = s.seq and d.day = s.day and d.day >= $5
+join decision d on d.stream = s.stream and d.seq = s.seq and d.day = s.day and d.day >= {since}
 left join lateral (
     select e.id, e.type, e.encoding, e.body
     from input i join event e on e.id = i.event and e.sha256 = i.sha256 and e.day = i.day
-        and e.day >= $5
+        and e.day >= {since}
     where s.name = '{INTAKE}' and i.stream = d.stream and i.round = d.round
-        and i.ordinal = d.seq - s.first_seq and i.day = d.day and i.day >= $5
+        and i.ordinal = d.seq - s.first_seq and i.day = d.day and i.day >= {since}
     limit 1
 ) a on true
 order by s.place, s.name, d.seq
 """
+
+
+_ROWS_AFTER = rows_after_in(
+    "(select * from unnest($1::int[], $2::text[], $3::bigint[]) as w(id, name, seq))", "$4", "$5"
+)
 
 _DECISION = f"""
 select {ROW} from decision d
@@ -248,6 +258,14 @@ class Days:
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, int, int]] = {}
+        self._newest = 0
+        self.few = True
+        """Whether few rows waited when they were last looked for."""
+
+    @property
+    def newest(self) -> int:
+        """The newest day of the rows that were read last."""
+        return self._newest
 
     def since(self, cursors: Mapping[str, tuple[int, int]]) -> int:
         """No row beyond `cursors` (stream -> seq, present epoch) is on an earlier day."""
@@ -257,8 +275,11 @@ class Days:
 
     def read(self, rows: Iterable[LedgerRow], epochs: Mapping[str, int]) -> None:
         """`epochs`: of each stream, before the rows were read."""
+        days = []
         for row in rows:
-            self._seen[row.stream] = (row.seq, day_of(row.at), epochs[row.stream])
+            days.append(day := day_of(row.at))
+            self._seen[row.stream] = (row.seq, day, epochs[row.stream])
+        self._newest = max(days, default=self._newest)
 
     def _day(self, stream: str, seq: int, epoch: int) -> int:
         read, day, of_epoch = self._seen.get(stream, (0, 0, epoch))
@@ -290,7 +311,7 @@ async def read_after(
 ) -> RowsBeyond:
     """As `rows_after`, by a connection for repeated statements."""
     days = days or Days()
-    behind = await raw.fetch(_BEHIND, msgspec.json.encode(cursors).decode())
+    behind = await raw.fetch(BEHIND, msgspec.json.encode(cursors).decode())
     if not behind:
         return RowsBeyond([], 0, {})
     since = days.since({name: (seq, epoch) for _, name, seq, epoch, _ in behind})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 from uuid import UUID
@@ -23,7 +23,15 @@ from wharfinger.events.streams import CLUSTER, FLEET, INTAKE
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.database import Database, Raw
 from wharfinger.runtime.ledger.days import DAY_US
-from wharfinger.runtime.ledger.decision_rows import ROW, Days, LedgerRow, read_after, relayed
+from wharfinger.runtime.ledger.decision_rows import (
+    BEHIND,
+    ROW,
+    Days,
+    LedgerRow,
+    read_after,
+    relayed,
+    rows_after_in,
+)
 from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.feed_order import RUN_MAX
 from wharfinger.runtime.ledger.feed_writer import CHANNEL
@@ -74,6 +82,29 @@ join stream s on s.name = w.name
 join feed f on f.stream = s.id and f.first_seq > w.low - $4 and f.first_seq <= w.high
 order by f.first_position
 """
+
+# What waits, and where it has its position, in one statement. A stream that is behind is in it also
+# where none of its rows is: they may be of an earlier day. Of more rows than a few, `_PLACES` reads
+# each run once.
+_FEW_UNSENT = f"""
+with behind as materialized ({BEHIND}), found(name, seq, round, at_us, id, type, subject, outcome,
+    cause, encoding, body, event, event_type, event_encoding, event_body, hash) as (
+    {rows_after_in("behind", "$2", "$3")}
+)
+select b.seq, b.epoch, b.position, p.position, p.correlation, b.name, f.*
+from behind b left join found f on f.name = b.name
+left join lateral (
+    select r.first_position + f.seq - r.first_seq as position,
+        substr(r.correlations, ((f.seq - r.first_seq) * 16 + 1)::int, 16) as correlation
+    from feed r where r.stream = b.id and r.first_seq > f.seq - {RUN_MAX} and r.first_seq <= f.seq
+        and r.first_seq + r.count > f.seq
+    offset 0
+) p on true
+order by b.name, f.seq
+"""
+
+FEW = 64
+"""So many rows are few."""
 
 # The run that has seq + 1 begins at most RUN_MAX before it.
 _NEXT = """
@@ -286,10 +317,40 @@ async def _places(raw: Raw, rows: Iterable[LedgerRow]) -> FeedPlaces:
 async def unsent(
     database: Database, cursors: Mapping[str, int], limit: int, days: Days
 ) -> UnsentRows:
-    """What the relay has not sent: at most `limit` rows beyond `cursors`, as `rows_after`."""
+    """What the relay has not sent: at most `limit` rows beyond `cursors`. Rows of one stream are in
+    its order."""
     async with database.reading(repeated=True) as raw:
+        few = await _few_unsent(raw, cursors, min(limit, FEW), days) if days.few else None
+        if few is not None:
+            return few
         rows, position, hashes = await read_after(raw, cursors, limit, days)
+        days.few = len(rows) < FEW
         return UnsentRows(rows, position, hashes, await _places(raw, rows))
+
+
+async def _few_unsent(
+    raw: Raw, cursors: Mapping[str, int], limit: int, days: Days
+) -> UnsentRows | None:
+    """None: `limit` rows wait or more, or some are of an earlier day than was looked at."""
+    since = days.newest
+    found = await raw.fetch(_FEW_UNSENT, msgspec.json.encode(cursors).decode(), limit, since)
+    if not found:
+        return UnsentRows((), 0, {}, FeedPlaces({}))
+    behind = {name: (seq, epoch) for seq, epoch, _, _, _, name, *_ in found}
+    waiting = [record for record in found if record[6] is not None]
+    if len(waiting) >= limit or since > days.since(behind):
+        return None
+    rows: list[LedgerRow] = []
+    hashes: dict[tuple[str, int], bytes] = {}
+    places: dict[str, list[tuple[int, int, int, bytes]]] = {}
+    for record in waiting:
+        row = relayed(record[6:])
+        rows.append(row)
+        hashes[row.stream, row.round] = record[21]
+        if (position := record[3]) is not None:
+            places.setdefault(row.stream, []).append((row.seq, 1, position, record[4]))
+    days.read(rows, {name: epoch for name, (_, epoch) in behind.items()})
+    return UnsentRows(rows, found[0][2], hashes, FeedPlaces(places))
 
 
 async def next_place(database: Database, seqs: Mapping[str, int]) -> tuple[str, int] | None:
@@ -300,13 +361,19 @@ async def next_place(database: Database, seqs: Mapping[str, int]) -> tuple[str, 
     return None if found is None else (str(found[0]), int(found[1]))
 
 
-async def news(database: Database, wakeup: asyncio.Event) -> None:
-    """Sets `wakeup` whenever positions were given, until cancelled; after each (re)connection
-    too."""
+async def news(
+    database: Database, wakeup: asyncio.Event, looked_through: Callable[[], int] = lambda: 0
+) -> None:
+    """Sets `wakeup` whenever positions were given, until cancelled; after each (re)connection too.
+    `looked_through`: the position through which the reader has looked; it is not woken for any up
+    to there."""
     # who reads a page loads nothing that writes
     from wharfinger.runtime.ledger import notifications
 
-    await notifications.notifications(database, wakeup, CHANNEL)
+    def known(position: str) -> bool:
+        return position.isdecimal() and int(position) <= looked_through()
+
+    await notifications.notifications(database, wakeup, CHANNEL, known)
 
 
 async def _head(raw: Raw) -> FeedHead:

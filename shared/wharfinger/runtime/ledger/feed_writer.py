@@ -14,14 +14,14 @@ does not know; where one is further on in its stream, that stream is read up to 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from uuid import UUID
 
 import msgspec
 
 from wharfinger.events.streams import INTAKE
-from wharfinger.runtime.ledger.database import Database, Raw
+from wharfinger.runtime.ledger.database import Database, Raw, Record
 from wharfinger.runtime.ledger.days import DAY_US, day_of
 from wharfinger.runtime.ledger.errors import CorruptLedger
 from wharfinger.runtime.ledger.feed_order import FeedKey, Run, in_order, runs
@@ -43,6 +43,27 @@ select s.id, s.name, greatest(coalesce(($1::jsonb ->> s.name)::bigint, 0), coale
 from stream s left join horizon h on h.stream = s.id
 where s.seq > greatest(coalesce(($1::jsonb ->> s.name)::bigint, 0), coalesce(h.seq, 0))
 """
+
+# The two of them in one statement, for a turn in which little waits. A stream that is behind is in
+# it also where none of its decisions is: they may be of an earlier day.
+_FEW = f"""
+with behind(id, name, after, through, epoch) as materialized ({_BEHIND})
+select b.*, k.seq, k.at_us, k.decision, k.cause
+from behind b left join lateral (
+    select d.seq, r.at_us, d.id as decision, d.cause from decision d
+    cross join lateral (
+        select r.at_us from round r
+        where r.stream = d.stream and r.number = d.round and r.day = d.day and r.day >= $3 limit 1
+    ) r
+    where d.stream = b.id and d.seq > b.after and d.seq <= b.after + $2 and d.seq <= b.through
+        and d.day >= $3
+    order by d.seq
+) k on true
+order by b.name, k.seq
+"""
+
+FEW = 64
+"""What a turn takes of a stream where it looks for a few."""
 
 # Up to the heads that the turn has seen, though there may be more by now: what those were caused by
 # may lie in a stream that the turn does not look at.
@@ -111,6 +132,7 @@ class FeedAppender:
         self._position = 0
         self._epoch = 0
         self._loaded = False
+        self._few = True
         self._cursors: dict[str, int] = {}
         self._ids: dict[str, int] = {}
         self._read: dict[str, list[FeedKey]] = {}
@@ -179,6 +201,8 @@ class FeedAppender:
         """All that is visible now beyond what was read, but of no stream more than a page."""
         full = {name for name in self._unread if len(self._read[name]) * 2 >= self._page}
         known = {name: self._through(name) for name in self._cursors.keys() | self._read.keys()}
+        if self._few and self._days and await self._fetch_few(raw, known):
+            return
         places: list[tuple[int, str, int, int]] = []
         for id_, name, after, head, epoch in await raw.fetch(
             _BEHIND, msgspec.json.encode(known).decode()
@@ -193,6 +217,21 @@ class FeedAppender:
                 places.append((id_, name, after, min(head, after + self._page)))
                 self._unread[name] = head
         await self._take(raw, places)
+        self._few = sum(through - after for _, _, after, through in places) < FEW
+
+    async def _fetch_few(self, raw: Raw, known: Mapping[str, int]) -> bool:
+        """As `_fetch`, in one statement. False, and nothing was taken: more than a few wait, or
+        some are of an earlier day than was looked at."""
+        since = max(day for _, day in self._days.values())
+        found = await raw.fetch(_FEW, msgspec.json.encode(known).decode(), FEW, since)
+        behind = {record[1]: record[:5] for record in found}
+        for _, name, after, head, epoch in behind.values():
+            if head - after > FEW or self._days.get(name) != (epoch, since):
+                return False
+        places = [(id_, name, after, head) for id_, name, after, head, _ in behind.values()]
+        self._ids.update((name, id_) for id_, name, _, _ in places)
+        self._add(places, [(record[1], *record[5:]) for record in found if record[5] is not None])
+        return True
 
     def _through(self, stream: str) -> int:
         rows = self._read.get(stream)
@@ -203,10 +242,12 @@ class FeedAppender:
         if not places:
             return
         since = min(self._days[name][1] for _, name, _, _ in places)
+        self._add(places, await raw.fetch(_KEYS, *map(list, zip(*places, strict=True)), since))
+
+    def _add(self, places: Sequence[tuple[int, str, int, int]], keys: Iterable[Record]) -> None:
+        """Remember what was read of `places`: (stream, seq, time of its round, id, cause)."""
         expected = {name: after + 1 for _, name, after, _ in places}
-        for name, seq, at, id_, cause in await raw.fetch(
-            _KEYS, *map(list, zip(*places, strict=True)), since
-        ):
+        for name, seq, at, id_, cause in keys:
             if seq != expected[name]:
                 continue
             expected[name] += 1
@@ -217,8 +258,8 @@ class FeedAppender:
         for _, name, _, through in places:
             if expected[name] <= through:
                 raise CorruptLedger(name, 0, expected[name], f"decision {expected[name]}: missing")
-            if self._unread[name] <= through:
-                del self._unread[name]
+            if self._unread.get(name, 0) <= through:
+                self._unread.pop(name, None)
 
     async def _next(self, raw: Raw) -> list[FeedKey]:
         """What can have its position now: all, or where streams are read in part what is not later

@@ -340,10 +340,12 @@ class Ledger:
 
         return await feed.next_place(self._database, seqs)
 
-    async def feed_news(self, wakeup: asyncio.Event) -> None:
+    async def feed_news(
+        self, wakeup: asyncio.Event, looked_through: Callable[[], int] = lambda: 0
+    ) -> None:
         from wharfinger.runtime.ledger import feed
 
-        await feed.news(self._database, wakeup)
+        await feed.news(self._database, wakeup, looked_through)
 
     # --- snapshots
 

@@ -4,6 +4,7 @@ poll at intervals."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.errors import DATABASE_ERRORS, LedgerError
@@ -15,25 +16,42 @@ _RECONNECT_S = 0.5
 log = get_logger(__name__)
 
 
-async def notifications(database: Database, wakeup: asyncio.Event, channel: str = CHANNEL) -> None:
+def _none(_payload: str) -> bool:
+    return False
+
+
+async def notifications(
+    database: Database,
+    wakeup: asyncio.Event,
+    channel: str = CHANNEL,
+    known: Callable[[str], bool] = _none,
+) -> None:
     """Sets `wakeup` with every commit that notifies `channel`, until cancelled. Sets it after each
-    (re)connection too, because commits in between sent no notification."""
+    (re)connection too, because commits in between sent no notification. `known`: whether the text
+    of a notification says nothing new; then it wakes no one."""
     while True:
         try:
-            await _listen(database, wakeup, channel)
+            await _listen(database, wakeup, channel, known)
         except (LedgerError, *DATABASE_ERRORS) as error:
             log.warning("notifications.interrupted", why=str(error), retry_in_s=_RECONNECT_S)
         await asyncio.sleep(_RECONNECT_S)
 
 
-async def _listen(database: Database, wakeup: asyncio.Event, channel: str) -> None:
+async def _listen(
+    database: Database, wakeup: asyncio.Event, channel: str, known: Callable[[str], bool]
+) -> None:
     """Until the connection is lost."""
     raw = await database.dedicated()
     lost = asyncio.Event()
+
+    def notified(_connection: object, _process: int, _channel: str, payload: str) -> None:
+        if not known(payload):
+            wakeup.set()
+
     try:
         raw.add_termination_listener(lambda _connection: lost.set())
         async with asyncio.timeout(database.deadlines.call_s):
-            await raw.add_listener(channel, lambda *_notification: wakeup.set())
+            await raw.add_listener(channel, notified)
         wakeup.set()
         await lost.wait()
     finally:

@@ -214,16 +214,15 @@ class _Table(NamedTuple):
 
     def insert(self, first: int, streams: str, only: str = "true") -> str:
         """A statement that inserts rows. Its parameters from number `first` on are one list for the
-        place of each row's stream, and one for each column. `streams`: a relation of ids and
-        places. `only`: the condition under which anything is inserted."""
+        place of each row's stream in `streams` (an expression: an array of ids), and one for each
+        column. `only`: the condition under which anything is inserted."""
         types = ("int", *self.columns.values())
         names = ", ".join(self.columns)
         lists = ", ".join(f"${first + n}::{type_}[]" for n, type_ in enumerate(types))
         return (
             f"insert into {self.name} (stream, {names}) "
-            f"select w.id, {', '.join(f'n.{name}' for name in self.columns)} "
-            f"from unnest({lists}) as n(place, {names}) join {streams} w on w.place = n.place "
-            f"where {only}"
+            f"select ({streams})[n.place], {', '.join(f'n.{name}' for name in self.columns)} "
+            f"from unnest({lists}) as n(place, {names}) where {only}"
         )
 
     @property
@@ -277,13 +276,14 @@ _DECISION = _Table(
 # a ring. An event that a stream takes in twice on one day breaks the index of `input`; over several
 # days the writer has asked `known` before.
 _FOLLOWS = "(select found from follows)"
+_STREAMS = "(select ids from follows)"
 _WRITE = f"""
 with heads as (
     select id, round, seq, hash, epoch, at_us, snapshot, array_position($1::text[], name) as place,
         (extract(epoch from clock_timestamp()) * 1000000)::bigint as now
     from stream where name = any($1::text[]) order by name for update
 ), follows as (
-    select count(*) = cardinality($1::text[]) as found
+    select count(*) = cardinality($1::text[]) as found, array_agg(h.id order by h.place) as ids
     from unnest($2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[])
         with ordinality as n(round, seq, hash, epoch, at_us, place)
     join heads h on h.place = n.place
@@ -301,17 +301,19 @@ with heads as (
     where {_FOLLOWS}
     on conflict do nothing
 ), rounds as (
-    {_ROUND.insert(19, "heads", _FOLLOWS)}
+    {_ROUND.insert(19, _STREAMS, _FOLLOWS)}
 ), inputs as (
-    {_INPUT.insert(33, "heads", _FOLLOWS)}
+    {_INPUT.insert(33, _STREAMS, _FOLLOWS)}
 ), decisions as (
-    {_DECISION.insert(39, "heads", _FOLLOWS)}
+    {_DECISION.insert(39, _STREAMS, _FOLLOWS)}
 ), {noting(50, _FOLLOWS)}
 select place, snapshot, now, {_FOLLOWS}, (select pg_notify($55, $56) where {_FOLLOWS}) from heads
 """
 
 _MORE_DECISIONS = _DECISION.insert(
-    2, "(select id, array_position($1::text[], name) as place from stream where name = any($1))"
+    2,
+    "(select array_agg(id order by array_position($1::text[], name)) from stream "
+    "where name = any($1::text[]))",
 )
 
 BYTES_AT_ONCE = 16_000_000
