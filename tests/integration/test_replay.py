@@ -131,6 +131,17 @@ async def test_a_range_must_arrive_at_the_snapshot_where_the_next_begins(ledger:
     assert found[1].round == 6  # and who began there went on from what was not so
 
 
+async def test_a_snapshot_may_say_the_same_state_in_other_bytes(ledger: Ledger) -> None:
+    decider = Counter()
+    state = decider.initial("fleet/0")
+    async for recorded in ledger.recorded_rounds("fleet/0", 1, 5):
+        recover(decider, state, (recorded,))
+    sections = {name: body + b" " for name, body in decider.dump(state).items()}
+    await ledger.write_snapshot("fleet/0", 5, sections)
+    found = await replay(ledger, DECIDERS, "fleet", workers=2)
+    assert (found.ranges, found.divergences) == (2, ())
+
+
 async def test_what_was_retired_is_no_hole_and_is_not_asked_for_in_vain(ledger: Ledger) -> None:
     """As `ledger retire` leaves a stream: a base, the state there, and nothing before."""
     await SnapshotFollower(ledger, Counter.of_profile, "fleet/0", every_rounds=3).catch_up()

@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from copy import deepcopy
+from itertools import permutations
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.hunting import examples
@@ -20,13 +22,17 @@ from tests.properties import test_batch_laws, test_fleet_laws
 from tests.properties.test_fleet_laws import BINDINGS, CLASSES, CLUSTERS, live, start
 from tests.scenarios.fleet_plane import STREAM, FleetPlane
 
-from wharfinger.domain.placement import ApplicationFailover, Steadiness
+from wharfinger.domain.binding import Binding
+from wharfinger.domain.placement import ApplicationFailover, Placement, Steadiness
 from wharfinger.domain.value import canonical
-from wharfinger.domain.workload import ObjectRef
+from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.events.bindings import BindingRequested
 from wharfinger.events.capacity import QuotaRoom
+from wharfinger.events.codec import made
+from wharfinger.events.envelope import derived_id
 from wharfinger.events.proposals import EvictionProposed
 from wharfinger.stages.due_times import Agenda
+from wharfinger.stages.fleet import FleetDecider, saved_bindings
 from wharfinger.stages.fleet.fork import fork
 from wharfinger.stages.fleet.queue import reopened, stands
 from wharfinger.stages.fleet.state import FleetState
@@ -247,6 +253,30 @@ def loaded_as_written_otherwise(plane: FleetPlane) -> FleetState:
     state = plane.decider.load(plane.state.stream, sections)
     assert plane.decider.dump(state) == plane.decider.dump(plane.state)
     return state
+
+
+@pytest.mark.parametrize("order", list(permutations(["left out", "given", "of a policy"])))
+def test_a_snapshot_is_the_same_whichever_way_of_writing_a_default_came_first(
+    order: tuple[str, ...],
+) -> None:
+    decider = FleetDecider()
+    state = decider.initial(STREAM)
+    for way in order:
+        name = f"shop/{way}"
+        spec = Binding(name, way, ObjectRef("apps/v1", "Deployment", way, "shop"), 2)
+        if way != "left out":
+            spec = msgspec.structs.replace(spec, placement=Placement())
+        if way == "given":
+            spec = msgspec.structs.replace(spec, requirements=Requirements())
+        request = BindingRequested(spec)
+        event = made(request, id=derived_id("written", way), source="/law", subject=name)
+        decider.fold_input(state, event, 1_000_000)
+    sections = decider.dump(state)
+    written = b"".join(sections[bucket] for bucket in saved_bindings.BUCKETS)
+    assert written.count(b'"spec":') == 3
+    assert b'"placement":{}' not in written
+    assert b'"requirements":{}' not in written
+    assert decider.dump(decider.load(STREAM, sections)) == sections
 
 
 @many

@@ -6,7 +6,7 @@ placement and requirements; states keep one of each and let the others go.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from sys import intern
 from typing import Generic, TypeVar
 
@@ -26,13 +26,15 @@ KEPT_MAX = 4096
 
 class Interned(Generic[T, V]):
     """`make`: called with a value and its canonical bytes; what it returns is what all equal values
-    get. Values are equal where their canonical bytes are."""
+    get. Values are equal where their canonical bytes are. `given`: `make` is called with these
+    before it is with others that equal them."""
 
-    __slots__ = ("_kept", "_latest", "_make")
+    __slots__ = ("_given", "_kept", "_latest", "_make")
 
-    def __init__(self, make: Callable[[T, bytes], V]) -> None:
+    def __init__(self, make: Callable[[T, bytes], V], given: Iterable[T] = ()) -> None:
         self._make = make
-        self._kept: dict[bytes, V] = {}
+        self._given = {key: make(value, key) for value in given for key in [canonical(value)]}
+        self._kept = self._given.copy()
         self._latest: tuple[T, V] | None = None
 
     def of(self, value: T) -> V:
@@ -46,13 +48,13 @@ class Interned(Generic[T, V]):
         found = self._kept.get(key)
         if found is None:
             if len(self._kept) >= KEPT_MAX:
-                self._kept.clear()
+                self._kept = self._given.copy()
             found = self._kept[key] = self._make(value, key)
         return found
 
     def copy(self) -> Interned[T, V]:
         other = Interned(self._make)
-        other._kept, other._latest = self._kept.copy(), self._latest
+        other._given, other._kept, other._latest = self._given, self._kept.copy(), self._latest
         return other
 
 

@@ -25,6 +25,7 @@ from wharfinger.engine.fleet.trigger import ours, placement_changed
 from wharfinger.events.decisions import Leaving
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.fleet.quota_capacity import Claim
+from wharfinger.stages.interned import Interned
 
 
 @dataclass(slots=True)
@@ -54,14 +55,25 @@ class ParsedPlacement:
         )
 
 
-def parsed(placement: Placement, key: bytes) -> ParsedPlacement:
-    """`key`: its canonical bytes."""
-    return ParsedPlacement(key, placement, problem_of(placement))
+# An encoder leaves a default out only where a field has this very object. So this is what all
+# requests get whose field equals the default, however they say it: otherwise the bytes of a
+# snapshot would depend on which of them came first.
+_DEFAULTS = {one.name: one.default for one in msgspec.structs.fields(Binding)}
 
 
-def classed(requirements: Requirements, _: bytes) -> tuple[Requirements, str]:
-    """Return the requirements and the key of their class."""
-    return requirements, requirements.class_key
+def interned_placements() -> Interned[Placement, ParsedPlacement]:
+    """Return what is made of placements, for the bindings of one state."""
+
+    def parsed(placement: Placement, key: bytes) -> ParsedPlacement:
+        return ParsedPlacement(key, placement, problem_of(placement))
+
+    return Interned(parsed, [_DEFAULTS["placement"]])
+
+
+def interned_requirements() -> Interned[Requirements, tuple[Requirements, str]]:
+    """Return what is made of requirements, for the bindings of one state: the requirements with the
+    key of their class."""
+    return Interned(lambda value, _: (value, value.class_key), [_DEFAULTS["requirements"]])
 
 
 NOTHING: Mapping[str, Any] = {}

@@ -27,7 +27,12 @@ from wharfinger.kernel.incarnations import Incarnations
 from wharfinger.stages.fleet.columns import EstimateColumn
 from wharfinger.stages.fleet.moves import RebalanceState
 from wharfinger.stages.fleet.quota_capacity import claim_of
-from wharfinger.stages.fleet.state.bindings import BindingState, ParsedPlacement, classed, parsed
+from wharfinger.stages.fleet.state.bindings import (
+    BindingState,
+    ParsedPlacement,
+    interned_placements,
+    interned_requirements,
+)
 from wharfinger.stages.fleet.state.clusters import ClusterState
 from wharfinger.stages.fleet.state.estimates import CACHED, Estimates
 from wharfinger.stages.fleet.state.indexes import BindingIndex, ClusterIndex
@@ -75,9 +80,9 @@ class FleetState:
     binding_index: BindingIndex = field(init=False)
     estimates: Estimates = field(init=False)
     waiting: WaitingBindings = field(init=False)
-    parsed: Interned[Placement, ParsedPlacement] = field(default_factory=lambda: Interned(parsed))
+    parsed: Interned[Placement, ParsedPlacement] = field(default_factory=interned_placements)
     classed: Interned[Requirements, tuple[Requirements, str]] = field(
-        default_factory=lambda: Interned(classed)
+        default_factory=interned_requirements
     )
     kinds: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     """Interned lists of API kinds: clusters that enable the same kinds share one tuple."""
