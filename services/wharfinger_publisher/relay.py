@@ -26,8 +26,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -91,6 +91,10 @@ BUSY_AT = 64
 """So many rows in one turn are load."""
 GATHER_S = 0.02
 
+SAVE_EVERY_S = 0.1
+"""How often cursors are saved while there is always something new. What was sent after that, a
+publisher that starts after a kill finds on the topics."""
+
 RENEW_AFTER_S = 24 * 3600.0
 """A broker forgets a fencing id that was not asked for in a week
 (`transactional.id.expiration.ms`)."""
@@ -153,6 +157,7 @@ class Relay:
         self._withheld: dict[Withheld, int] = {}
         self._tried_at = 0.0
         self._unsaved: set[str] = set()
+        self._saved_at = -SAVE_EVERY_S
         self._unnumbered = False
         self._unread = False
         self._oldest_at: Micros | None = None
@@ -274,30 +279,38 @@ class Relay:
                 self.progress.begin()
                 sent = await self._turn()
                 more = sent >= BUSY_AT or bool(sent and self._unread) or self.wakeup.is_set()
-                if not more:
-                    await self._save()
                 self.progress.moved(more=more)
                 pause = 0.05
+                if sent >= BUSY_AT:  # fuller envelopes are cheaper for everybody who reads them
+                    await asyncio.sleep(GATHER_S)
+                elif not more:
+                    await self._rest()
             except (Transient, KafkaError, OSError) as error:
                 log.warning("relay.waits", why=f"{type(error).__name__}: {error}", retry_in_s=pause)
                 await asyncio.sleep(pause)
                 pause = min(2.0, pause * 2)
-                continue
-            if sent >= BUSY_AT:  # fuller envelopes are cheaper for everybody who reads them
-                await asyncio.sleep(GATHER_S)
-            elif not more:
-                await self._rest()
 
     async def _rest(self) -> None:
-        """Until there is something new, and for `poll_s` at most."""
+        """Until there is something new, and for `poll_s` at most. Cursors are saved when nothing
+        new has come for some time."""
         if not self._unnumbered:
             self.caught_up.set()
         if self._sending.age_s > RENEW_AFTER_S:
             raise ProducerLostError("its id is renewed before the broker forgets it")
         self.at_rest = not self._unnumbered
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.poll_s):
+        if self._unsaved:
+            if await self._woken(SAVE_EVERY_S):
+                return
+            await self._save()
+        await self._woken(self._settings.poll_s)
+
+    async def _woken(self, within_s: float) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
                 await self.wakeup.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def lag(self) -> int:
         """Ledger rows not yet relayed."""
@@ -392,8 +405,11 @@ class Relay:
         return found._replace(rows=[row for row in found.rows if row.stream == stream]), through
 
     async def _saved_and_next_rows(self) -> UnsentRows:
-        """Cursors of the turn before are saved while rows are read: before positions move on, or a
-        crash would look for what was sent behind where it stands."""
+        """Cursors are saved while rows are read, where they were not for some time. Later, with
+        rows under way, they and the ends of the topics would not belong together: a crash would
+        look for what was sent behind where it stands."""
+        if time.monotonic() - self._saved_at < SAVE_EVERY_S:
+            return await self._next_rows()
         saving = asyncio.ensure_future(self._save())
         try:
             found = await self._next_rows()
@@ -427,6 +443,7 @@ class Relay:
         await self._ledger.advance(self._settings.consumer, self._life, moved, positions, marks)
         self._sending.last.clear()
         self._unsaved.clear()
+        self._saved_at = time.monotonic()
 
     # --- what the broker refuses
 
