@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from wharfinger.domain.text import one_line
+from wharfinger.domain.value import json_decoder
 from wharfinger.events.rendering import Rendered
 from wharfinger.runtime.kube.api import KubeApi
 from wharfinger.runtime.kube.identity import AWAY, Identity
@@ -183,7 +184,7 @@ def said_of(object: EffectObject, answer: ApiAnswer) -> ApiAnswer:
 
 def object_of(kind: str, raw: msgspec.Raw) -> Rendered:
     """A streaming list does not say the kind of an object."""
-    return {**msgspec.json.decode(raw, type=Rendered), "kind": kind}
+    return {**json_decoder(Rendered).decode(raw), "kind": kind}
 
 
 class ObjectMirror:

@@ -26,6 +26,7 @@ import msgspec
 import stamina
 
 from wharfinger.domain.text import printable
+from wharfinger.domain.value import json_decoder
 from wharfinger.runtime.http_bodies import ACCEPT_ENCODING, BodyTooLargeError, body_within
 from wharfinger.stages.annotator import FailureKind, PrometheusAnswer, Query, QueryFailure, Series
 
@@ -161,8 +162,8 @@ class _Reply(msgspec.Struct, rename={"error_type": "errorType"}):
     infos: list[str] = []
 
 
-_reply_decoder = msgspec.json.Decoder(_Reply)
-_vector_decoder = msgspec.json.Decoder(list[_Sample])
+_reply_decoder = json_decoder(_Reply)
+_vector_decoder = json_decoder(list[_Sample])
 
 
 class Prometheus:

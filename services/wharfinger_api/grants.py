@@ -28,6 +28,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from wharfinger.domain.text import one_line
+from wharfinger.domain.value import converted
 from wharfinger.runtime.logs import get_logger
 from wharfinger_api.access import Principal, Role
 
@@ -156,7 +157,7 @@ def read_grants(file: Path) -> tuple[Grant, ...]:
 def _grant(file: Path, grants: Any, place: int) -> Grant:
     where = f"{file}:{grants.lc.item(place)[0] + 1}: grants/{place}"
     try:
-        grant = msgspec.convert(_plain(grants[place]), Grant)
+        grant = converted(_plain(grants[place]), Grant)
     except msgspec.ValidationError as error:
         raise GrantsError(f"{where}: {one_line(error)}") from None
     if not grant.roles:

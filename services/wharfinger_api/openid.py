@@ -20,6 +20,7 @@ import jwt
 import msgspec
 
 from wharfinger.domain.text import one_line
+from wharfinger.domain.value import json_decoder
 from wharfinger.runtime.http_bodies import ACCEPT_ENCODING, BodyTooLargeError, body_within
 from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.settings import SettingsError, clear_text_is_safe
@@ -159,7 +160,7 @@ class OpenId:
         ) as http:
             place = f"{self.issuer.rstrip('/')}/.well-known/openid-configuration"
             try:
-                found = msgspec.json.decode(await _get(http, place), type=_Discovered)
+                found = json_decoder(_Discovered).decode(await _get(http, place))
             except msgspec.MsgspecError as error:
                 raise ProviderUnavailableError(f"{place}: {one_line(error)}") from None
             if found.issuer != self.issuer:
@@ -173,7 +174,7 @@ class OpenId:
     def _usable(self, place: str, body: bytes) -> dict[str, jwt.PyJWK]:
         """By id: those that sign by an algorithm which is allowed."""
         try:
-            keys = msgspec.json.decode(body, type=dict[str, Any])["keys"]
+            keys = json_decoder(dict[str, Any]).decode(body)["keys"]
         except (msgspec.MsgspecError, KeyError) as error:
             raise ProviderUnavailableError(f"{place}: {one_line(error)}") from None
         found: dict[str, jwt.PyJWK] = {}

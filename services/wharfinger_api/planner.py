@@ -17,7 +17,7 @@ import msgspec
 from wharfinger.answers.changes import SHOWN_MAX, ChangeRefusedError
 from wharfinger.answers.plans import PlanKind, WantedPlan, fact_in, make
 from wharfinger.domain.text import one_line
-from wharfinger.domain.value import Value
+from wharfinger.domain.value import Value, json_decoder
 from wharfinger.events.codec import UndecodableError
 from wharfinger.history.names import UnknownNameError
 from wharfinger.manifests.errors import ManifestError
@@ -114,7 +114,7 @@ def main() -> int:
     line = sys.stdin.buffer.readline(LINE_MAX)
     if not line:  # nothing was asked of it
         return 0
-    request = msgspec.json.decode(line, type=PlannerRequest)
+    request = json_decoder(PlannerRequest).decode(line)
     try:
         _say(asyncio.run(_made(request)))
     except (ChangeRefusedError, LedgerError, UndecodableError) as error:

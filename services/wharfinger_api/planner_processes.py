@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import msgspec
 
+from wharfinger.domain.value import json_decoder
 from wharfinger.runtime.tasks import end_tasks
 from wharfinger_api.planner import LINE_MAX, PlannerLine, PlannerRequest
 from wharfinger_api.problems import Problem
@@ -110,7 +111,7 @@ async def _planned(
     began = False
     while text := await process.stdout.readline():
         began = True
-        line = msgspec.json.decode(text, type=PlannerLine)
+        line = json_decoder(PlannerLine).decode(text)
         if line.problem:
             raise Problem(
                 line.problem["kind"],

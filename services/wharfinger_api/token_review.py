@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from wharfinger.domain.value import json_decoder
 from wharfinger.runtime.kube.api import ApiError, KubeApi, UnreachableError
 from wharfinger.runtime.kube.credentials import CredentialsError
 from wharfinger.runtime.kube.kubeconfig import Access
@@ -54,7 +55,7 @@ class _KnownToken(NamedTuple):
     who: ProvenIdentity | None
 
 
-_decode = msgspec.json.Decoder(_ReviewAnswer).decode
+_decode = json_decoder(_ReviewAnswer).decode
 
 
 class TokenReviews:

@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
+from wharfinger.domain.value import json_decoder
 from wharfinger.runtime.ledger import LedgerError, feed, webhooks
 from wharfinger.runtime.ledger.feed import FeedFilter
 from wharfinger.runtime.ledger.webhooks import Delivery, DeliveryAttempt, Webhook
@@ -60,7 +61,7 @@ class _EventHead(msgspec.Struct):
     subject: str = ""
 
 
-_head_of = msgspec.json.Decoder(_EventHead).decode
+_head_of = json_decoder(_EventHead).decode
 
 
 def key_of(of: Webhook, head: _EventHead) -> str:

@@ -18,6 +18,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from wharfinger.domain.value import json_decoder
 from wharfinger.events.codec import UndecodableError, decode
 from wharfinger.events.dead_letters import MessageDeadLettered
 from wharfinger.events.envelope import Frame
@@ -144,7 +145,7 @@ async def _send_again(ledger: Ledger, letter: MessageDeadLettered) -> str:
     try:
         body = base64.b64decode(letter.payload, validate=True)
         event = decode(body)
-        partition_key = msgspec.json.decode(body, type=Frame).partitionkey
+        partition_key = json_decoder(Frame).decode(body).partitionkey
     except (UndecodableError, binascii.Error, msgspec.MsgspecError) as error:
         return f"still unreadable: {error}"
     await ledger.accept(

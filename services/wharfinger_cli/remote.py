@@ -19,6 +19,7 @@ import httpx
 import msgspec
 
 from wharfinger.answers import typed
+from wharfinger.domain.value import json_decoder
 from wharfinger.history.names import meant
 from wharfinger.runtime.ledger import LedgerRow
 from wharfinger.runtime.ledger.decision_rows import row_in
@@ -205,7 +206,7 @@ class _DecisionPage(msgspec.Struct):
     next: str | None = None
 
 
-_page = msgspec.json.Decoder(_DecisionPage).decode
+_page = json_decoder(_DecisionPage).decode
 
 
 def _asked_to_wait_s(answer: httpx.Response) -> float:

@@ -12,6 +12,7 @@ import msgspec
 
 from wharfinger.answers.plans import MadePlan, WantedPlan, digest
 from wharfinger.answers.submit import submission
+from wharfinger.domain.value import converted
 from wharfinger.events.decisions import PlanEnd
 from wharfinger.events.intake import SkippedKind
 from wharfinger.history.plan import Applied, PlanRefusal
@@ -32,7 +33,7 @@ def made_over(request: Request, wanted: WantedPlan) -> MadePlan:
     result = done["result"]
     plan = remote.value(f"/v1/plans/{result['plan']}")
     assert isinstance(plan, Plan), "the route answers with its value"
-    skipped = tuple(msgspec.convert(kind, SkippedKind) for kind in result["skipped"])
+    skipped = tuple(converted(kind, SkippedKind) for kind in result["skipped"])
     return MadePlan(plan, tuple(result["unacted"]), skipped)
 
 
@@ -50,7 +51,7 @@ def applied_over(request: Request, id: str, within_s: float) -> tuple[Plan, Appl
     if answer["applied"]:
         committed = {stream: UUID(id_) for stream, id_ in answer["committed"].items()}
         return plan, Applied(plan.id, committed, answer["again"])
-    refusals = {stream: msgspec.convert(e, PlanEnd) for stream, e in answer["refused"].items()}
+    refusals = {stream: converted(e, PlanEnd) for stream, e in answer["refused"].items()}
     return plan, PlanRefusal(plan.id, refusals, tuple(answer["committed"]))
 
 

@@ -16,6 +16,7 @@ from wharfinger.domain.cluster_objects import ClusterObject
 from wharfinger.domain.node import Node, Pod, WaitingPod
 from wharfinger.domain.quota import Quota
 from wharfinger.domain.time import Micros
+from wharfinger.domain.value import json_decoder
 from wharfinger.manifests.kinds import Kind
 from wharfinger.manifests.kubernetes.live import LiveNode, LivePod, LiveReader, UnreadableError
 from wharfinger.manifests.live_objects import read_object
@@ -64,8 +65,8 @@ class LiveDecoder:
 
     def __init__(self) -> None:
         self._reader = LiveReader()
-        self._pod = msgspec.json.Decoder(LivePod).decode
-        self._node = msgspec.json.Decoder(LiveNode).decode
+        self._pod = json_decoder(LivePod).decode
+        self._node = json_decoder(LiveNode).decode
 
     def pod(self, raw: msgspec.Raw) -> SeenPod:
         try:
@@ -111,7 +112,7 @@ def _unreadable(raw: msgspec.Raw, error: Exception) -> Unreadable:
 
 
 def object_meta(raw: msgspec.Raw) -> ObjectMeta:
-    return msgspec.json.decode(raw, type=_NamedObject).metadata
+    return json_decoder(_NamedObject).decode(raw).metadata
 
 
 FORBIDDEN = 403

@@ -8,6 +8,7 @@ figure.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 
@@ -95,6 +96,23 @@ def test_decisions_are_compared_by_one_function() -> None:
 
 def test_the_publisher_loads_no_more_modules() -> None:
     assert house.loaded_by("wharfinger_publisher.app") <= PUBLISHER_MODULES_MAX
+
+
+def test_the_types_of_structs_are_read_by_one_thread_at_a_time() -> None:
+    """Everything that lets msgspec read them is in `domain.value`, under its lock."""
+    reads = re.compile(
+        r"msgspec\.(json|msgpack)\.(Decoder\(|decode\([^\n]*type=)"
+        r"|msgspec\.convert\((?!.*\bUUID\))"
+    )
+    found = {
+        path.relative_to(ROOT).as_posix(): len(reads.findall(path.read_text()))
+        for top in ("shared", "services")
+        for path in sorted((ROOT / top).rglob("*.py"))
+    }
+    assert {path: n for path, n in found.items() if n} == {
+        "shared/wharfinger/domain/value.py": 2,
+        "shared/wharfinger/history/export_file.py": 2,  # under the same lock
+    }
 
 
 def test_structlog_is_imported_where_rich_is_hidden_from_it() -> None:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 
+from wharfinger.domain.value import converted
 from wharfinger.events.codec import decode
 from wharfinger.events.envelope import Event
 
@@ -109,7 +110,7 @@ def _value(found: Any) -> Any:
         case {"$map": list(items)}:
             return {_value(key): _value(item) for key, item in items}
         case {"$class": str(name), "value": value}:
-            return msgspec.convert(value, _class(name, msgspec.Struct))
+            return converted(value, _class(name, msgspec.Struct))
         case {"$class": str(name), "items": list(items)}:
             return _class(name, tuple)(*[_value(item) for item in items])
         case {"$class": str(name), "fields": dict(fields)}:

@@ -8,7 +8,8 @@ whose bytes are ever hashed: fields in declared order, mapping keys sorted, defa
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, TypeVar
+import threading
+from typing import Annotated, Any, TypeVar, overload
 
 import msgspec
 
@@ -31,6 +32,40 @@ def canonical(value: object) -> bytes:
     """The canonical JSON of a value: same value, same bytes, in every process and on every
     machine."""
     return _encoder.encode(value)
+
+
+# msgspec reads the annotations of a struct when its type is used for the first time. Where two
+# threads do that for one struct, the second works on a description that is not complete, and the
+# process ends with a segmentation fault (0.22.0).
+reading_types = threading.RLock()
+"""Held while msgspec reads the types of structs."""
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+@overload
+def json_decoder(kind: type[T]) -> msgspec.json.Decoder[T]: ...
+
+
+@overload
+def json_decoder(kind: object) -> msgspec.json.Decoder[Any]: ...
+
+
+def json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """The decoder of JSON into values of a type, for all who ask. Threads may ask and use it at the
+    same time."""
+    found = _decoders.get(kind)
+    if found is None:
+        with reading_types:
+            found = _decoders.get(kind) or msgspec.json.Decoder(kind)
+            _decoders[kind] = found
+    return found
+
+
+def converted(value: object, kind: type[T]) -> T:
+    """`msgspec.convert`, for threads. msgspec.ValidationError: the value is none of the type."""
+    with reading_types:
+        return msgspec.convert(value, kind)
 
 
 def digest(value: object, length: int = 16) -> str:

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import msgspec
 
-from wharfinger.domain.value import Value
+from wharfinger.domain.value import Value, json_decoder
 
 NAMESPACE = UUID("6a1f6d0c-52b0-5f0e-9a4e-77686172660a")
 """Under which all ids of ours are made; what-if runs have a namespace of their own."""
@@ -40,7 +40,7 @@ FactVersion = tuple[int, int]
 NO_VERSION: FactVersion = (0, 0)
 """Not said."""
 
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_members = json_decoder(dict[str, msgspec.Raw])
 _encoder = msgspec.json.Encoder()
 
 D_co = TypeVar("D_co", bound=Value, covariant=True)

@@ -17,7 +17,7 @@ from uuid import UUID
 
 import msgspec
 
-from wharfinger.domain.value import Value, canonical
+from wharfinger.domain.value import Value, canonical, json_decoder
 from wharfinger.events.envelope import (
     NO_VERSION,
     SPECVERSION,
@@ -44,7 +44,7 @@ _DIGITS = bytes(
 )
 _LONG_NUMBER = b"0" * len(str(INT64_MAX))
 
-_frame_decoder = msgspec.json.Decoder(Frame)
+_frame_decoder = json_decoder(Frame)
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
@@ -423,11 +423,11 @@ class MessageCodec:
 
     def _new_data_decoder(self, type: str) -> msgspec.json.Decoder[Value] | None:
         known = self._by_type.get(type)
-        return None if known is None else msgspec.json.Decoder(known.data)
+        return None if known is None else json_decoder(known.data)
 
     def _new_fold_decoder(self, type: str) -> msgspec.json.Decoder[Value] | None:
         known = self._by_type.get(type)
-        return None if known is None else msgspec.json.Decoder(_unexplained(known.data))
+        return None if known is None else json_decoder(_unexplained(known.data))
 
     @cached_property
     def _messages(self) -> dict[str, Callable[..., _Message]]:
@@ -440,4 +440,4 @@ class MessageCodec:
     def _message_decoder(self) -> _MessageDecoder:
         structs = tuple(self._messages.values())
         # there is no `|` of a list
-        return cast(_MessageDecoder, msgspec.json.Decoder(Union[structs]))  # noqa: UP007
+        return cast(_MessageDecoder, json_decoder(Union[structs]))  # noqa: UP007

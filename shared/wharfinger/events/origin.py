@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from wharfinger.domain.value import Value
+from wharfinger.domain.value import Value, json_decoder
 from wharfinger.events.envelope import Event
 
 D = TypeVar("D", bound=Value)
@@ -66,7 +66,7 @@ AS_IT_CAME = Origin()
 """Of an event that is accepted with the bytes that it has."""
 
 _FIELDS = Origin.__struct_fields__
-_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_raw = json_decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -96,6 +96,6 @@ def origin_plain(body: bytes) -> dict[str, str]:
 def origin_of(body: bytes) -> Origin:
     """Of an event as it was recorded; empty where it says nothing, or nothing that can be read."""
     try:
-        return msgspec.json.decode(body, type=Origin)
+        return json_decoder(Origin).decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return AS_IT_CAME

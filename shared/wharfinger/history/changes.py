@@ -12,10 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import get_args
 
-import msgspec
-
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.policy import Policy
+from wharfinger.domain.value import converted
 from wharfinger.engine.nodes.score import Strategy
 from wharfinger.events.intake import (
     BY_HAND,
@@ -185,7 +184,7 @@ def _set(settings: ProfileChanges, name: str, value: str) -> ProfileChanges:
 
 
 def _with(settings: ProfileChanges, name: str, value: str | int) -> ProfileChanges:
-    return msgspec.convert({**asdict(settings), name: value}, ProfileChanges)
+    return converted({**asdict(settings), name: value}, ProfileChanges)
 
 
 def _named(settings: Iterable[Setting]) -> str:

@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from wharfinger.domain.value import Value, canonical
+from wharfinger.domain.value import Value, canonical, json_decoder
 from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.hashing import genesis
@@ -131,9 +131,9 @@ class _Version(msgspec.Struct, frozen=True):
     version: int
 
 
-_file_decoder = msgspec.json.Decoder(_File)
-_version_decoder = msgspec.json.Decoder(_Version)
-_checkpoint_decoder = msgspec.json.Decoder(Checkpoint)
+_file_decoder = json_decoder(_File)
+_version_decoder = json_decoder(_Version)
+_checkpoint_decoder = json_decoder(Checkpoint)
 
 
 def plane_id(first_round: bytes) -> str:

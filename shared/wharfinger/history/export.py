@@ -23,7 +23,7 @@ from uuid import UUID
 import msgspec
 
 from wharfinger.domain.ids import Meaning
-from wharfinger.domain.value import Value, canonical
+from wharfinger.domain.value import Value, canonical, json_decoder
 from wharfinger.engine.nodes.columns import MissingTie, Ties
 from wharfinger.events.codec import made
 from wharfinger.events.decisions import ProposalEnd, as_decision, effect_of
@@ -369,7 +369,7 @@ def _decoded(stream: str, section: str, body: bytes) -> object:
         raise RedactionError(
             f"{stream}: redaction does not know the section {section} of its state"
         )
-    return msgspec.json.Decoder(cast(type[object], kind)).decode(body)
+    return json_decoder(cast(type[object], kind)).decode(body)
 
 
 class _Redaction:

@@ -33,7 +33,7 @@ from uuid import UUID
 import msgspec
 import zstandard
 
-from wharfinger.domain.value import Value
+from wharfinger.domain.value import Value, json_decoder, reading_types
 from wharfinger.engine.nodes.columns import Ties
 from wharfinger.events.codec import UndecodableError, decode
 from wharfinger.events.envelope import Event
@@ -168,11 +168,12 @@ class _Round(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 _to_json = msgspec.json.Encoder(order="deterministic").encode
 _to_msgpack = msgspec.msgpack.Encoder(order="deterministic").encode
-_header = msgspec.json.Decoder(Header)
-_base = msgspec.json.Decoder(_Base)
-_endings = msgspec.json.Decoder(_Endings)
-_ties = msgspec.msgpack.Decoder(_Ties)
-_round = msgspec.msgpack.Decoder(_Round)
+_header = json_decoder(Header)
+_base = json_decoder(_Base)
+_endings = json_decoder(_Endings)
+with reading_types:
+    _ties = msgspec.msgpack.Decoder(_Ties)
+    _round = msgspec.msgpack.Decoder(_Round)
 
 
 # --- the chain

@@ -21,7 +21,7 @@ from uuid import UUID
 import msgspec
 
 from wharfinger.domain.text import as_time
-from wharfinger.domain.value import canonical
+from wharfinger.domain.value import canonical, json_decoder
 from wharfinger.events.accepted import Accepted
 from wharfinger.events.decisions import PlanAnswer, PlanEnd, effect_of
 from wharfinger.events.origin import Origin
@@ -86,7 +86,7 @@ async def load(ledger: Ledger, id: UUID) -> Plan:
     if body is None:
         raise UnknownNameError(f"there is no plan {id}")
     try:
-        return msgspec.json.decode(body, type=Plan)
+        return json_decoder(Plan).decode(body)
     except msgspec.ValidationError as error:
         raise LedgerError(f"plan {id} cannot be read by this version: {error}") from None
 

@@ -14,10 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
-import msgspec
-
 from wharfinger.domain.time import moved
-from wharfinger.domain.value import Value, canonical
+from wharfinger.domain.value import Value, canonical, json_decoder
 from wharfinger.events.envelope import Event
 from wharfinger.kernel.decider import Decider, Micros, S
 from wharfinger.kernel.hashing import following
@@ -103,6 +101,6 @@ def move_moments(
     """Sections of a dump, with each moment in them that is not earlier than `since` moved `by`
     microseconds."""
     return {
-        name: canonical(moved(msgspec.json.decode(body, type=types[name]), types[name], since, by))
+        name: canonical(moved(json_decoder(types[name]).decode(body), types[name], since, by))
         for name, body in sections.items()
     }

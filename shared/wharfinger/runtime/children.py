@@ -23,6 +23,7 @@ from typing import BinaryIO, Literal
 import msgspec
 import psutil
 
+from wharfinger.domain.value import json_decoder
 from wharfinger.runtime.backends import BackendError
 from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.owner_watch import EXIT_GONE
@@ -286,7 +287,7 @@ class TopicSetupProcess:
         finally:
             self.end()
         try:
-            said = msgspec.json.decode(answer, type=TopicSetupAnswer)
+            said = json_decoder(TopicSetupAnswer).decode(answer)
         except msgspec.MsgspecError as error:
             raise BackendError(
                 f"schema and topics: ended with {self._child.returncode} and no answer"

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from wharfinger.domain.value import json_decoder
 from wharfinger.events.assignments import Placed, Released
 from wharfinger.events.fanout import assignment_items
 from wharfinger.events.streams import CLUSTER
@@ -42,7 +43,7 @@ class _HeldBindings(msgspec.Struct):
     held: tuple[_Held, ...] = ()
 
 
-_decode = msgspec.json.Decoder(_HeldBindings).decode
+_decode = json_decoder(_HeldBindings).decode
 
 
 class PlacedReplicas:

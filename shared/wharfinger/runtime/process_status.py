@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from wharfinger.domain.value import json_decoder
 from wharfinger.runtime.plane import SUPERVISOR_FILE, PlaneError
 from wharfinger.runtime.processes import ProcessIdentity
 
@@ -61,7 +62,7 @@ class ProcessCard(msgspec.Struct, frozen=True):
         connection = self._connection(timeout_s)
         try:
             connection.request("GET", "/readyz")
-            return msgspec.json.decode(connection.getresponse().read(), type=Readiness)
+            return json_decoder(Readiness).decode(connection.getresponse().read())
         except (OSError, HTTPException, msgspec.MsgspecError):
             return None
         finally:
@@ -85,7 +86,7 @@ def process_cards(data_dir: Path) -> Iterator[tuple[Path, ProcessCard]]:
     kernel which ones still run."""
     for path in sorted((data_dir / RUN_DIR).glob("*.json")):
         try:
-            yield path, msgspec.json.decode(path.read_bytes(), type=ProcessCard)
+            yield path, json_decoder(ProcessCard).decode(path.read_bytes())
         except (OSError, msgspec.MsgspecError):
             continue  # gone meanwhile, or not a process's file
 
@@ -114,7 +115,7 @@ class SupervisorRecord(msgspec.Struct, frozen=True):
 
 def read_record(data_dir: Path) -> SupervisorRecord | None:
     try:
-        return msgspec.json.decode((data_dir / SUPERVISOR_FILE).read_bytes(), type=SupervisorRecord)
+        return json_decoder(SupervisorRecord).decode((data_dir / SUPERVISOR_FILE).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.MsgspecError) as error:

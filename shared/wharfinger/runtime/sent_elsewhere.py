@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from wharfinger.domain.value import json_decoder
 from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.producer import SentBatch
 from wharfinger.runtime.send_signals import SendSignals
@@ -43,7 +44,7 @@ Ends = dict[tuple[str, int], int]
 
 log = get_logger()
 
-_decode = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
+_decode = json_decoder(list[tuple[str, int, int]]).decode
 
 
 class SentElsewhere:

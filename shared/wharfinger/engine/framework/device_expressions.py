@@ -18,7 +18,7 @@ import cel_expr_python.cel as cel
 import msgspec
 
 from wharfinger.domain.device_claims import OfferedDevice
-from wharfinger.domain.value import canonical
+from wharfinger.domain.value import canonical, json_decoder
 from wharfinger.engine.cluster_sets.cel_functions import quantity_value, version_value
 from wharfinger.engine.cluster_sets.expressions import KEPT, ExpressionError, is_true, program
 
@@ -44,7 +44,7 @@ def _holds(text: str, driver: str, device: bytes) -> bool:
     can read the name, so equal devices share a cache entry. An evaluation costs ten times a cache
     look-up, and each pod evaluates the same devices."""
     asked, names = _compiled(text)
-    seen = msgspec.json.decode(device, type=OfferedDevice)
+    seen = json_decoder(OfferedDevice).decode(device)
     return asked is not None and is_true(asked, {VARIABLE: _seen(names, driver, seen)})
 
 

@@ -20,6 +20,7 @@ import aiohttp
 import msgspec
 
 from wharfinger.domain.text import one_line
+from wharfinger.domain.value import json_decoder
 from wharfinger.runtime.kube.credentials import Credentials, CredentialsError
 from wharfinger.runtime.kube.kubeconfig import Access
 
@@ -86,7 +87,7 @@ class ApiError(Exception):
     def of(cls, status: bytes | msgspec.Raw, code: int = 0) -> ApiError:
         """What a Status object says. `code`: of HTTP, where one came with it. One of
         `UNREADABLE`."""
-        said = msgspec.json.decode(status, type=_ServerStatus)
+        said = json_decoder(_ServerStatus).decode(status)
         named = said.details.causes if said.details is not None else None
         causes = tuple([cause.reason for cause in named or ()])
         asked_s = (said.details.retry_after_seconds or 0) if said.details is not None else 0
@@ -257,7 +258,7 @@ class KubeApi:
     def decoded(self, body: bytes, as_: type[T], path: str) -> T:
         """UnreachableError: it is not what an API server answers there."""
         try:
-            return msgspec.json.decode(body, type=as_)
+            return json_decoder(as_).decode(body)
         except UNREADABLE as error:
             raise UnreachableError(
                 f"{self._access.server}{path}: not the answer of an API server: {error}"

@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from wharfinger.domain.value import json_decoder
 from wharfinger.runtime.kube.kubeconfig import Access, ExecPlugin
 
 TOKEN_FILE_READ_S = 60.0
@@ -197,7 +198,7 @@ async def _run(plugin: ExecPlugin, access: Access) -> _Issued:
 
 def _issued_by(name: str, plugin: ExecPlugin, printed: bytes) -> _Issued:
     try:
-        answer = msgspec.json.decode(printed, type=_ExecCredential)
+        answer = json_decoder(_ExecCredential).decode(printed)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise CredentialsError(f"exec plugin {name} did not print an ExecCredential") from None
     if answer.api_version != plugin.api_version:

@@ -33,6 +33,7 @@ from wharfinger.domain.actuation import (
     possible_verbs,
     verbs_in_force,
 )
+from wharfinger.domain.value import converted
 from wharfinger.events.names import wrong_namespace
 from wharfinger.runtime.kube.kubeconfig import (
     SERVICE_ACCOUNT,
@@ -200,7 +201,7 @@ def read_joined(file: Path) -> JoinedCluster:
     name = checked_name(file.name.removesuffix(SUFFIX))
     try:
         raw = YAML(typ="safe", pure=True).load(file.read_bytes())
-        entry = msgspec.convert(raw if raw is not None else {}, _JoinedEntry)
+        entry = converted(raw if raw is not None else {}, _JoinedEntry)
         wanted = default_verbs(entry.mode, entry.hub) if entry.verbs is None else entry.verbs
         verbs = checked_verbs(entry.mode, wanted, entry.hub, str(file))
         secrets = checked_namespaces(entry.secret_namespaces, f"{file}: secretNamespaces")

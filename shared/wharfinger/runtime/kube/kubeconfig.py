@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from wharfinger.domain.value import converted
+
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds the credentials of its service account."""
 
@@ -84,7 +86,7 @@ def access_of(
     """As `read_kubeconfig`, of the values that a kubeconfig holds. `file`: where they are from; the
     files that they name are relative to its folder."""
     try:
-        config = msgspec.convert(raw, _Config)
+        config = converted(raw, _Config)
     except msgspec.ValidationError as error:
         raise KubeconfigError(f"{file}: {error}") from None
     return _Reader(file, insecure_allowed).access(config, context)

@@ -25,6 +25,7 @@ import aiohttp
 import msgspec
 
 from wharfinger.domain.text import one_line
+from wharfinger.domain.value import json_decoder
 from wharfinger.runtime.kube.api import UNREADABLE, ApiError, KubeApi, UnreachableError
 from wharfinger.runtime.kube.credentials import CredentialsError
 from wharfinger.runtime.logs import get_logger
@@ -257,7 +258,7 @@ class Reflector(Generic[T]):
     def _begins(self, event: _Event, known: dict[str, T]) -> str | None:
         """The version of the list, once it is complete."""
         if event.type == "BOOKMARK":
-            meta = msgspec.json.decode(event.object, type=_Object).metadata
+            meta = json_decoder(_Object).decode(event.object).metadata
             return meta.resource_version if INITIAL_EVENTS_END in (meta.annotations or {}) else None
         key = _identity(event.object)
         if event.type == "DELETED":
@@ -322,7 +323,7 @@ class Reflector(Generic[T]):
 
     def _take(self, event: _Event) -> None:
         self.counts.events += 1
-        version = msgspec.json.decode(event.object, type=_Object).metadata.resource_version
+        version = json_decoder(_Object).decode(event.object).metadata.resource_version
         # A bookmark carries an object that is empty but for its version: told apart before it is
         # read as one of a kind.
         if event.type == "BOOKMARK":
@@ -340,7 +341,7 @@ class Reflector(Generic[T]):
     ) -> AsyncIterator[_Event]:
         """ApiError also for an error that comes as an event. `works`: called when the server has
         kept the answer open for `WATCH_S_MIN`."""
-        decode = msgspec.json.Decoder(_Event).decode
+        decode = json_decoder(_Event).decode
         silent_s = SILENT_S_MAX
         async with self._api.answer("GET", self._path, parameters, silent_s=silent_s) as response:
             working = asyncio.get_running_loop().call_later(WATCH_S_MIN, works)
@@ -385,5 +386,5 @@ class _WithName(msgspec.Struct):
 
 
 def _identity(raw: msgspec.Raw) -> str:
-    meta = msgspec.json.decode(raw, type=_WithName).metadata
+    meta = json_decoder(_WithName).decode(raw).metadata
     return f"{meta.namespace}/{meta.name}"

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import zstandard
 
+from wharfinger.domain.value import json_decoder
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.errors import LedgerError
 
@@ -92,9 +93,7 @@ def _manifest(directory: Path) -> dict[str, Archived]:
     if not path.exists():
         return {}
     try:
-        return {
-            one.table: one for one in msgspec.json.decode(path.read_bytes(), type=list[Archived])
-        }
+        return {one.table: one for one in json_decoder(list[Archived]).decode(path.read_bytes())}
     except msgspec.MsgspecError as error:
         raise LedgerError(f"{path}: expected the manifest of an archive: {error}") from None
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from wharfinger.domain.value import json_decoder
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.record_marks import Mark, columns, noting
 
@@ -131,7 +132,7 @@ async def withheld(database: Database, consumer: str, incarnation: int) -> dict[
             _of_withheld(consumer),
             incarnation,
         )
-    return {msgspec.json.decode(name, type=Withheld): seq for name, seq in rows}
+    return {json_decoder(Withheld).decode(name): seq for name, seq in rows}
 
 
 async def withhold(

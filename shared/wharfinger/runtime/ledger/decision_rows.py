@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from wharfinger.domain.value import Value
+from wharfinger.domain.value import Value, json_decoder
 from wharfinger.events.acceptance import MessageAccepted
 from wharfinger.events.streams import INTAKE
 from wharfinger.kernel.decider import Micros
@@ -92,7 +92,7 @@ class _Sent(msgspec.Struct):
     data: msgspec.Raw
 
 
-_sent = msgspec.json.Decoder(_Sent).decode
+_sent = json_decoder(_Sent).decode
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -153,9 +153,17 @@ where s.seq > greatest(coalesce(($1::jsonb ->> s.name)::bigint, 0), coalesce(h.s
 # joined freely, the whole of `input` would be hashed for it. The day is given for every table, so
 # that partitions before it are not even planned for. Streams are merged by time, but a stream whose
 # time was set back comes in its own order: a row is placed by the latest time up to it.
+FOUND = (
+    "name, seq, round, at_us, id, type, subject, outcome, cause, encoding, body, "
+    "event, event_type, event_encoding, event_body, hash"
+)
+"""The columns of `rows_after_in`; without the last one as `relayed` takes them."""
+
+
 def rows_after_in(streams: str, limit: str, since: str) -> str:
     """A statement for the next rows of `streams`, a relation of id, name and seq. `limit`, `since`:
-    the parameters for how many, and for the day before which there are none."""
+    the parameters for how many, and for the day before which there are none. Its columns are
+    `FOUND`."""
     return f"""
 with chosen as (
     select k.stream, k.day, k.seq, s.name, r.at_us, r.first_seq, r.hash,

@@ -16,9 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-import msgspec
-
-from wharfinger.domain.value import Value, canonical
+from wharfinger.domain.value import Value, canonical, json_decoder
 from wharfinger.events.acceptance import MessageAccepted
 from wharfinger.events.envelope import NO_VERSION, Event, FactVersion
 from wharfinger.events.origin import AS_IT_CAME, Origin, stamped
@@ -70,7 +68,7 @@ where stream = $1 and seq > $2 and day >= $3 and type = any($4::text[]) order by
 """
 
 _ACCEPTED = sorted(types_of(MessageAccepted))
-_accepted = msgspec.json.Decoder(MessageAccepted)
+_accepted = json_decoder(MessageAccepted)
 
 PROFILE = "intake"
 OUTCOME = "accepted"

@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 
-import msgspec
-
-from wharfinger.domain.value import Value
+from wharfinger.domain.value import Value, json_decoder
 from wharfinger.events.envelope import Event
 from wharfinger.events.ledger_codec import decode_data, decode_data_to_fold
 from wharfinger.kernel.decider import Decision, Micros
@@ -27,7 +25,7 @@ keep memory flat."""
 
 BATCH_ROUNDS = 1000
 
-decode_basis = msgspec.json.Decoder(Basis).decode
+decode_basis = json_decoder(Basis).decode
 
 
 ROUNDS = """

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import msgspec
 
+from wharfinger.domain.value import json_decoder
 from wharfinger.kernel.decider import Micros
 from wharfinger.runtime.ledger.database import Database, Raw, Record
 from wharfinger.runtime.ledger.feed import FeedFilter
@@ -549,14 +550,14 @@ def _webhook(row: Record) -> Webhook:
         id_,
         name,
         url,
-        msgspec.json.decode(bytes(wanted), type=FeedFilter),
+        json_decoder(FeedFilter).decode(bytes(wanted)),
         ordering,
         bytes(secret),
         bytes(old),
         made_by,
         tuple(namespaces),
         bytes(token),
-        msgspec.json.decode(bytes(maker), type=WebhookMaker) if maker else None,
+        json_decoder(WebhookMaker).decode(bytes(maker)) if maker else None,
         *rest,
     )
 

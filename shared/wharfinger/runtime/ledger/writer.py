@@ -83,9 +83,9 @@ async def commit(
     by_ref = {(event.id, event.sha256): event for event in events.values()}
     bodies = {stream: _event_rows(chain, by_ref) for stream, chain in chains.items()}
 
-    def rows_of(streams: Iterable[str]) -> Rows:
+    def rows_of(streams: Iterable[str]) -> RoundRows:
         found = list(streams)
-        return Rows(
+        return RoundRows(
             [chains[name] for name in found],
             [row for name in found for row in bodies[name]],
             [
@@ -113,7 +113,7 @@ async def commit(
 async def _commit_what_follows(
     database: Database,
     chains: Mapping[str, list[Round]],
-    rows_of: Callable[[Iterable[str]], Rows],
+    rows_of: Callable[[Iterable[str]], RoundRows],
     group_of: Callable[[str], object],
     ahead_max_us: int | None,
 ) -> CommitResult:
@@ -205,7 +205,7 @@ def event_row(event: Event[Value], day: int) -> EventRow:
 # --- the rows of a transaction --------------------------------------------------------------------
 
 
-class _Table(NamedTuple):
+class _StreamTable(NamedTuple):
     """Into which rows of streams are inserted. `columns`: with their types, after that of the
     stream."""
 
@@ -231,7 +231,7 @@ class _Table(NamedTuple):
         return 1 + len(self.columns)
 
 
-_ROUND = _Table(
+_ROUND = _StreamTable(
     "round",
     {
         "day": "int",
@@ -249,10 +249,10 @@ _ROUND = _Table(
         "hash": "bytea",
     },
 )
-_INPUT = _Table(
+_INPUT = _StreamTable(
     "input", {"day": "int", "round": "bigint", "ordinal": "int", "event": "uuid", "sha256": "bytea"}
 )
-_DECISION = _Table(
+_DECISION = _StreamTable(
     "decision",
     {
         "day": "int",
@@ -323,7 +323,7 @@ _ANY_TIME = 1 << 62
 _NOT_LOCKED = "a round does not follow the head that was locked for it"
 
 
-class Written(NamedTuple):
+class MovedHeads(NamedTuple):
     """What the heads were before their rounds were written. `snapshots`: stream -> digest of the
     newest snapshot. `now`: the database's time when all heads were locked."""
 
@@ -331,7 +331,7 @@ class Written(NamedTuple):
     now: Micros
 
 
-class Rows:
+class RoundRows:
     """The rows of rounds, made once for all attempts to write them. `chains`: of each stream, in
     order of its rounds. `bodies`: of their inputs; some may occur twice."""
 
@@ -368,7 +368,7 @@ class Rows:
         """Whether one statement writes them all. Otherwise a transaction is needed."""
         return len(self._decisions) <= 1
 
-    async def write(self, raw: Raw, ahead_max_us: int | None = None) -> Written | None:
+    async def write(self, raw: Raw, ahead_max_us: int | None = None) -> MovedHeads | None:
         """Add the rounds and move the heads of their streams. None, and nothing is written: a head
         is not the one that the first round of its chain follows, or a round is more than
         `ahead_max_us` after the database's time and after its head's.
@@ -401,7 +401,7 @@ class Rows:
             return None
         for part in more:
             await raw.execute(_MORE_DECISIONS, self._names, *_columns(part, _DECISION.width))
-        return Written(
+        return MovedHeads(
             {self._names[place - 1]: snapshot for place, snapshot, *_ in found},
             max(now for _, _, now, *_ in found),
         )
@@ -409,7 +409,7 @@ class Rows:
 
 async def write(raw: Raw, chains: Iterable[Sequence[Round]], bodies: Iterable[EventRow]) -> None:
     """Add the rounds of streams that the transaction has locked, and move their heads."""
-    if await Rows(chains, bodies).write(raw) is None:
+    if await RoundRows(chains, bodies).write(raw) is None:
         raise LedgerError(_NOT_LOCKED)
 
 

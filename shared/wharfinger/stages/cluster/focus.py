@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from wharfinger.domain.value import Value
+from wharfinger.domain.value import Value, json_decoder
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.nodes.classes import PodClass
 from wharfinger.engine.nodes.columns import Taken
@@ -55,8 +55,8 @@ class _OtherChange(msgspec.Struct, frozen=True):
     released: tuple[NodeShare, ...] = ()
 
 
-_change = msgspec.json.Decoder(_OtherChange)
-_requirements = msgspec.json.Decoder(Requirements)
+_change = json_decoder(_OtherChange)
+_requirements = json_decoder(Requirements)
 
 
 class ClusterFocus:

@@ -37,7 +37,7 @@ from wharfinger.domain.node_pool import DisruptionReason, NodeOverlay, NodePoolP
 from wharfinger.domain.policy import LoadPolicy
 from wharfinger.domain.reasons import ProposalRefusal
 from wharfinger.domain.scheduler import SchedulerConfig
-from wharfinger.domain.value import Value, canonical
+from wharfinger.domain.value import Value, canonical, json_decoder
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.devices.workload import ClusterDemand, DemandSeen
 from wharfinger.engine.load.annotations import written_of
@@ -770,7 +770,7 @@ def _load_facts(state: ClusterStageState, sections: Mapping[str, bytes]) -> _Bin
     open proposals and all other facts. Returns the decoded section of the bindings, which the
     caller loads afterwards. `sections`: name -> JSON bytes."""
     book = state.book
-    nodes = msgspec.json.decode(sections["nodes"], type=_Nodes)
+    nodes = json_decoder(_Nodes).decode(sections["nodes"])
     book.images.bucket_count = nodes.image_buckets
     for bucket, images in nodes.images:
         book.observe_images(
@@ -788,12 +788,12 @@ def _load_facts(state: ClusterStageState, sections: Mapping[str, bytes]) -> _Bin
     for name in nodes.closed:
         book.close(name)
     book.taint_since = nodes.taint_since
-    observed = msgspec.json.decode(sections["pods"], type=_Pods)
+    observed = json_decoder(_Pods).decode(sections["pods"])
     for node, pods in observed.by_node.items():
         book.observe_pods(PodsObserved(state.cluster, node, pods))
     for waiting in observed.waiting:
         book.observe_waiting(waiting)
-    told = msgspec.json.decode(sections["stream"], type=_Stream)
+    told = json_decoder(_Stream).decode(sections["stream"])
     state.seen, state.proposals, state.causes = (
         dict(told.seen),
         dict(told.proposals),
@@ -810,9 +810,9 @@ def _load_facts(state: ClusterStageState, sections: Mapping[str, bytes]) -> _Bin
     _load_pools(state, sections)
     if "versions" in sections:
         state.versions = Versions.loaded(
-            msgspec.json.decode(sections["versions"], type=_FactVersions).held
+            json_decoder(_FactVersions).decode(sections["versions"]).held
         )
-    bindings = msgspec.json.decode(sections["bindings"], type=_Bindings)
+    bindings = json_decoder(_Bindings).decode(sections["bindings"])
     book.arrivals = bindings.arrivals
     state.demand = ClusterDemand(bindings.demand)
     return bindings
@@ -821,7 +821,7 @@ def _load_facts(state: ClusterStageState, sections: Mapping[str, bytes]) -> _Bin
 def _load_told(state: ClusterStageState, section: bytes | None) -> None:
     if section is None:
         return
-    told = msgspec.json.decode(section, type=_Told)
+    told = json_decoder(_Told).decode(section)
     for key, config in told.configs.items():
         state.profiles.applied(key, config)
     for key, policy in told.load_policies.items():
@@ -838,13 +838,13 @@ def _load_told(state: ClusterStageState, section: bytes | None) -> None:
 
 def _load_pools(state: ClusterStageState, sections: Mapping[str, bytes]) -> None:
     if "offers" in sections:
-        offers = msgspec.json.decode(sections["offers"], type=_Offers)
+        offers = json_decoder(_Offers).decode(sections["offers"])
         state.policies = PoolPolicies(
             dict(offers.pools), dict(offers.overlays), dict(offers.catalogues)
         )
     if "upkeep" not in sections:
         return
-    told = msgspec.json.decode(sections["upkeep"], type=_Upkeep)
+    told = json_decoder(_Upkeep).decode(sections["upkeep"])
     state.pools = PoolFacts(
         {claim.claim: claim for claim in told.claims},
         {command.command: command for command in told.commands},

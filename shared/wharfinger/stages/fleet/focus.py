@@ -22,7 +22,7 @@ from uuid import UUID
 import msgspec
 
 from wharfinger.domain.binding import TargetCluster
-from wharfinger.domain.value import Value
+from wharfinger.domain.value import Value, json_decoder
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.estimate import Demand, demand_of
 from wharfinger.events.bindings import BindingRequested, BindingWithdrawn
@@ -50,8 +50,8 @@ class Took(msgspec.Struct, frozen=True):
     requirements: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-_took = msgspec.json.Decoder(Took)
-_requirements = msgspec.json.Decoder(Requirements)
+_took = json_decoder(Took)
+_requirements = json_decoder(Requirements)
 
 SCHEDULED = types_of(*get_args(ScheduleAnswer))
 """Types of decisions whose data is not decoded where they are about another binding."""

@@ -33,7 +33,7 @@ from wharfinger.domain.ids import (
 )
 from wharfinger.domain.policy import Policy
 from wharfinger.domain.reasons import PlanOutcome
-from wharfinger.domain.value import Value, canonical
+from wharfinger.domain.value import Value, canonical, json_decoder
 from wharfinger.domain.workload import Requirements
 from wharfinger.engine.fleet.estimate import Demand, demand_of, demand_of_set
 from wharfinger.events.capacity import CapacityEstimated
@@ -172,12 +172,12 @@ class Delta(msgspec.Struct, frozen=True):
     names: dict[str, list[int]]
 
 
-_clusters = msgspec.json.Decoder(tuple[SavedCluster, ...])
-_capacity = msgspec.json.Decoder(tuple[_WrittenCapacity, ...])
-_proposals = msgspec.json.Decoder(tuple[SavedProposal, ...])
-_fleet = msgspec.json.Decoder(SavedFleet)
-_saved_versions = msgspec.json.Decoder(tuple[SavedVersion, ...])
-_placements = msgspec.json.Decoder(selections.SavedSelections)
+_clusters = json_decoder(tuple[SavedCluster, ...])
+_capacity = json_decoder(tuple[_WrittenCapacity, ...])
+_proposals = json_decoder(tuple[SavedProposal, ...])
+_fleet = json_decoder(SavedFleet)
+_saved_versions = json_decoder(tuple[SavedVersion, ...])
+_placements = json_decoder(selections.SavedSelections)
 
 
 def dump(state: FleetState) -> dict[str, bytes]:

@@ -24,7 +24,7 @@ from wharfinger.domain.ids import (
     WorkloadName,
 )
 from wharfinger.domain.placement import Placement
-from wharfinger.domain.value import Value, canonical, stable_hash
+from wharfinger.domain.value import Value, canonical, json_decoder, stable_hash
 from wharfinger.domain.workload import Requirements
 from wharfinger.events.decisions import Leaving
 from wharfinger.events.envelope import NO_VERSION, FactVersion
@@ -89,10 +89,10 @@ _BINDINGS = "bindings/"
 BUCKETS = tuple([f"{_BINDINGS}{number:02d}" for number in range(64)])
 """The names of the sections with bindings."""
 
-_bindings = msgspec.json.Decoder(tuple[SavedBinding, ...])
-_written = msgspec.json.Decoder(tuple[_WrittenBinding, ...])
-_placement = msgspec.json.Decoder(Placement)
-_requirements = msgspec.json.Decoder(Requirements)
+_bindings = json_decoder(tuple[SavedBinding, ...])
+_written = json_decoder(tuple[_WrittenBinding, ...])
+_placement = json_decoder(Placement)
+_requirements = json_decoder(Requirements)
 
 _NULL = b"null"
 
