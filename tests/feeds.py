@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -19,9 +19,18 @@ from wharfinger.runtime.ledger.days import DAY_US
 
 class LivingLedger:
     """Streams that decide about what was accepted, and about what the others decided; each has a
-    clock of its own."""
+    clock of its own. `late`: by how much it may go on in a round, in microseconds. `begin`: when
+    they begin."""
 
-    def __init__(self, ledger: Ledger, seed: int) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        seed: int,
+        late: Sequence[int] = (0, 0, 1, 700, DAY_US),
+        begin: int = 0,
+    ) -> None:
+        self.late = late
+        self.begin = begin
         self.ledger = ledger
         self.random = random.Random(seed)
         self.writers: dict[str, Writer] = {}
@@ -49,8 +58,9 @@ class LivingLedger:
             writer = self.writers[stream] = Writer(head, Counter(every=4))
         fresh = [cause for cause in self.causes if cause not in writer.events]
         chosen = self.random.sample(fresh, min(len(fresh), self.random.randint(1, 3)))
-        late = self.random.choice([0, 0, 1, 700, DAY_US])
-        round_ = writer.step([_about(cause) for cause in chosen], writer.head.at + late)
+        late = self.random.choice(self.late)
+        at = max(self.begin, writer.head.at) + late
+        round_ = writer.step([_about(cause) for cause in chosen], at)
         await self.ledger.commit([round_], writer.events)
         self.causes += [decision.id for decision in round_.decisions]
 

@@ -71,9 +71,7 @@ class PublisherService:
             self._timeline,
             self._take_back,
         )
-        self._feed = FeedLoop(
-            context.ledger, self._relay.facts_lost, appended=self._relay.wakeup.set
-        )
+        self._feed = FeedLoop(context.ledger, self._relay.facts_lost, appended=self._relay.appended)
         self._leading = False
         self._stopping = False
         self._lag = 0

@@ -14,7 +14,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from wharfinger.runtime.ledger import CorruptLedger, FeedAppender, Ledger, PartitionLock, Transient
+from wharfinger.runtime.ledger import (
+    CorruptLedger,
+    FeedAppender,
+    GivenRows,
+    Ledger,
+    PartitionLock,
+    Transient,
+)
 from wharfinger.runtime.logs import get_logger
 
 LOCK = "feed"
@@ -35,13 +42,13 @@ log = get_logger()
 class FeedLoop:
     """`trouble`: why nothing can be appended. `facts_lost`: whether the ledger went back and its
     facts are not accepted again yet. `appended`: called when positions were given, before the
-    notification of it comes back from the database."""
+    notification of it comes back from the database; with the rows, where they are at hand."""
 
     def __init__(
         self,
         ledger: Ledger,
         facts_lost: Callable[[], Awaitable[object]],
-        appended: Callable[[], None],
+        appended: Callable[[GivenRows | None], None],
     ) -> None:
         self._ledger = ledger
         self._appended = appended
@@ -85,7 +92,7 @@ class FeedLoop:
             given = await self._appender.append()
             self.trouble = ""
             if given:
-                self._appended()
+                self._appended(self._appender.given)
             if given >= BUSY_AT:
                 await asyncio.sleep(GATHER_S)
             else:

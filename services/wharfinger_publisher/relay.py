@@ -52,6 +52,7 @@ from wharfinger.runtime.dead_letters import Letter, lay_aside
 from wharfinger.runtime.ledger import (
     Fact,
     FeedPlaces,
+    GivenRows,
     Ledger,
     LedgerRow,
     Mark,
@@ -90,6 +91,9 @@ KEPT_LONGEST_MS = max(topic.retention_ms or 0 for topic in TOPICS)
 BUSY_AT = 64
 """So many rows in one turn are load."""
 GATHER_S = 0.02
+
+GIVEN_MAX = 50
+"""So many appends are kept for the relay: while it is away, it reads their rows later."""
 
 SAVE_EVERY_S = 0.1
 """How often cursors are saved while there is always something new. What was sent after that, a
@@ -166,8 +170,9 @@ class Relay:
         self.at_rest = False
         """The last look at the ledger found nothing, and no notification has come since."""
         self.looked_through = 0
-        """The position through which everything was visible when rows were last found. A
+        """The position through which everything has been taken for sending; 0: not known. A
         notification of a position up to there says nothing new."""
+        self._given: list[GivenRows] = []
         self.caught_up = asyncio.Event()
 
     async def resume(self) -> None:
@@ -181,6 +186,7 @@ class Relay:
         turn: a newer request of a binding never before an older one."""
         self._waiting, self._rows = UnacknowledgedRecords(), ()
         self.looked_through = 0
+        self._given.clear()
         self._unsaved.clear()
         self._refill_through = {}
         self._maker.dividing.limits |= await self._limits()
@@ -304,6 +310,19 @@ class Relay:
             await self._save()
         await self._woken(self._settings.poll_s)
 
+    def appended(self, given: GivenRows | None) -> None:
+        """The feed's writer has given positions, to these rows where they are at hand. They are
+        kept while each begins where the one before ends."""
+        if (
+            given is None
+            or len(self._given) >= GIVEN_MAX
+            or (self._given and given.first != self._given[-1].last + 1)
+        ):
+            self._given.clear()
+        if given is not None:
+            self._given.append(given)
+        self.wakeup.set()
+
     async def _woken(self, within_s: float) -> bool:
         try:
             async with asyncio.timeout(within_s):
@@ -372,12 +391,14 @@ class Relay:
 
         Rows are read in order of time, some at a time, and positions are given meanwhile. So those
         are left for later that may come behind a row that was not read."""
-        found = await self._ledger.unsent(self._cursors, self._settings.rows_max)
+        found = self._next_given() or await self._ledger.unsent(
+            self._cursors, self._settings.rows_max
+        )
         waiting, through = found.rows, found.through
-        if waiting:
-            self.looked_through = through
         self._oldest_at = min((row.at for row in waiting), default=None)
-        full = len(waiting) == self._settings.rows_max
+        full = len(waiting) >= self._settings.rows_max
+        if waiting:
+            self.looked_through = 0 if full else through
         if full:
             read = {row.stream: row.seq for row in waiting}
             left = await self._ledger.feed_next({**self._cursors, **read})
@@ -388,6 +409,21 @@ class Relay:
             rows = _through(through, found)
         self._unnumbered, self._unread = len(rows) < len(found.rows), full
         return found._replace(rows=rows)
+
+    def _next_given(self) -> UnsentRows | None:
+        """The rows that the feed has handed over, where they follow what was taken. None: they have
+        to be read, if there are any."""
+        given = [one for one in self._given if one.last > self.looked_through]
+        self._given.clear()
+        if not given or not self.looked_through or given[0].first != self.looked_through + 1:
+            return None
+        found = UnsentRows.given(given)
+        reached = dict(self._cursors)
+        for row in found.rows:
+            if row.seq != reached.get(row.stream, 0) + 1:
+                return None  # the ledger is another one, or rows were retired
+            reached[row.stream] = row.seq
+        return found
 
     async def _rows_of_the_next_stream(self) -> tuple[UnsentRows, int]:
         """Rows of the stream that has the next position, and the position through which only they

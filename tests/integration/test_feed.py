@@ -20,6 +20,7 @@ from wharfinger.runtime.ledger import (
     FeedAppender,
     FeedFilter,
     FeedRetiredError,
+    GivenRows,
     Ledger,
     Transient,
 )
@@ -30,21 +31,62 @@ from wharfinger.runtime.ledger.feed_order import RUN_MAX
 
 pytestmark = pytest.mark.integration
 
+ALL = FeedFilter(facts=True)
+
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_a_history_is_numbered_as_it_comes(ledger: Ledger, seed: int) -> None:
-    plane, appender = LivingLedger(ledger, seed), FeedAppender(ledger.database)
+    await _numbered_as_it_comes(LivingLedger(ledger, seed))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_what_comes_a_few_at_a_time_is_handed_over_as_readers_get_it(
+    ledger: Ledger, seed: int
+) -> None:
+    """Where the streams have one clock, as those of a plane do."""
+    await ledger.read_clock()
+    plane = LivingLedger(ledger, seed, (0, 1, 700), ledger.clock())
+    assert 4 < await _numbered_as_it_comes(plane) < 10
+
+
+async def _numbered_as_it_comes(plane: LivingLedger) -> int:
+    """Return how often rows were handed over."""
+    ledger = plane.ledger
+    appender = FeedAppender(ledger.database)
     await appender.begin()
+    handed = 0
     for turn in range(12):
         await plane.live(5)
         if turn in (4, 5, 9):  # more than the appender takes for a few
             await plane.accept(70)
         before = await positions(ledger)
-        await appender.append()
+        count = await appender.append()
+        if (given := appender.given) is not None:
+            assert given.last - given.first + 1 == count
+            await _assert_given(ledger, given)
+            handed += 1
         after = await positions(ledger)
         assert after.items() >= before.items(), "a decision got another position"
     await assert_feed(ledger)
     assert await appender.append() == 0
+    assert appender.given is None
+    return handed
+
+
+async def _assert_given(ledger: Ledger, given: GivenRows) -> None:
+    """What is handed over is what a reader of the feed gets."""
+    page = await ledger.feed_page(given.first - 1, given.last - given.first + 1, ALL)
+    handed = UnsentRows.given([given])
+    assert handed.through == given.last
+    for entry, row in zip(page.entries, handed.rows, strict=True):
+        assert row == entry.row
+        assert handed.places.of(row.stream, row.seq) == (entry.position, entry.correlation)
+    async with ledger.database.reading() as raw:
+        found = await raw.fetch(
+            "select s.name, r.number, r.hash from round r join stream s on s.id = r.stream"
+        )
+    hashes = {(name, number): hash_ for name, number, hash_ in found}
+    assert handed.hashes.items() <= hashes.items()
 
 
 @pytest.mark.parametrize("page", [1, 3, 50])

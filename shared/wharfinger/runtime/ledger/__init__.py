@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         FeedRetiredError,
         UnsentRows,
     )
-    from wharfinger.runtime.ledger.feed_writer import FeedAppender
+    from wharfinger.runtime.ledger.feed_writer import FeedAppender, GivenRows
     from wharfinger.runtime.ledger.follower import SnapshotFollower
     from wharfinger.runtime.ledger.freshness import Freshness, SnapshotAge
     from wharfinger.runtime.ledger.incarnations import WentBack
@@ -75,6 +75,7 @@ __all__ = [
     "FeedRetiredError",
     "FirstBad",
     "Freshness",
+    "GivenRows",
     "IntakeRow",
     "Ledger",
     "LedgerError",
@@ -120,7 +121,7 @@ _OFFERED = {
         "FeedRetiredError",
         "UnsentRows",
     ),
-    "feed_writer": ("FeedAppender",),
+    "feed_writer": ("FeedAppender", "GivenRows"),
     "follower": ("SnapshotFollower",),
     "freshness": ("Freshness", "SnapshotAge"),
     "incarnations": ("WentBack",),

@@ -21,10 +21,11 @@ from wharfinger.events.decisions import as_decision
 from wharfinger.events.message_codec import PREFIX
 from wharfinger.events.streams import CLUSTER, FLEET, INTAKE
 from wharfinger.kernel.decider import Micros
-from wharfinger.runtime.ledger.database import Database, Raw
+from wharfinger.runtime.ledger.database import Database, Raw, Record
 from wharfinger.runtime.ledger.days import DAY_US
 from wharfinger.runtime.ledger.decision_rows import (
     BEHIND,
+    FOUND,
     ROW,
     Days,
     LedgerRow,
@@ -34,7 +35,7 @@ from wharfinger.runtime.ledger.decision_rows import (
 )
 from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.feed_order import RUN_MAX
-from wharfinger.runtime.ledger.feed_writer import CHANNEL
+from wharfinger.runtime.ledger.feed_writer import CHANNEL, GivenRows
 
 WINDOW = 5000
 """Positions that a filtered page looks at in one statement."""
@@ -87,10 +88,8 @@ order by f.first_position
 # where none of its rows is: they may be of an earlier day. Of more rows than a few, `_PLACES` reads
 # each run once.
 _FEW_UNSENT = f"""
-with behind as materialized ({BEHIND}), found(name, seq, round, at_us, id, type, subject, outcome,
-    cause, encoding, body, event, event_type, event_encoding, event_body, hash) as (
-    {rows_after_in("behind", "$2", "$3")}
-)
+with behind as materialized ({BEHIND}),
+found({FOUND}) as ({rows_after_in("behind", "$2", "$3")})
 select b.seq, b.epoch, b.position, p.position, p.correlation, b.name, f.*
 from behind b left join found f on f.name = b.name
 left join lateral (
@@ -232,6 +231,36 @@ class UnsentRows(NamedTuple):
     hashes: Mapping[tuple[str, int], bytes]
     places: FeedPlaces
 
+    @classmethod
+    def given(cls, given: Sequence[GivenRows]) -> UnsentRows:
+        """What the feed's writer read whole and gave positions, one append after another."""
+        return cls.of(
+            given[-1].last,
+            [
+                (record, position, correlation)
+                for one in given
+                for position, (record, correlation) in enumerate(
+                    zip(one.records, one.correlations, strict=True), one.first
+                )
+            ],
+        )
+
+    @classmethod
+    def of(
+        cls, through: int, found: Iterable[tuple[Record, int | None, bytes | None]]
+    ) -> UnsentRows:
+        """`found`: rows (`FOUND`) with position and correlation, if they have any."""
+        rows: list[LedgerRow] = []
+        hashes: dict[tuple[str, int], bytes] = {}
+        places: dict[str, list[tuple[int, int, int, bytes]]] = {}
+        for record, position, correlation in found:
+            row = relayed(record)
+            rows.append(row)
+            hashes[row.stream, row.round] = record[15]
+            if position is not None and correlation is not None:
+                places.setdefault(row.stream, []).append((row.seq, 1, position, correlation))
+        return cls(rows, through, hashes, FeedPlaces(places))
+
 
 async def head(database: Database) -> FeedHead:
     async with database.reading() as raw:
@@ -340,17 +369,9 @@ async def _few_unsent(
     waiting = [record for record in found if record[6] is not None]
     if len(waiting) >= limit or since > days.since(behind):
         return None
-    rows: list[LedgerRow] = []
-    hashes: dict[tuple[str, int], bytes] = {}
-    places: dict[str, list[tuple[int, int, int, bytes]]] = {}
-    for record in waiting:
-        row = relayed(record[6:])
-        rows.append(row)
-        hashes[row.stream, row.round] = record[21]
-        if (position := record[3]) is not None:
-            places.setdefault(row.stream, []).append((row.seq, 1, position, record[4]))
-    days.read(rows, {name: epoch for name, (_, epoch) in behind.items()})
-    return UnsentRows(rows, found[0][2], hashes, FeedPlaces(places))
+    unsent = UnsentRows.of(found[0][2], [(record[6:], record[3], record[4]) for record in waiting])
+    days.read(unsent.rows, {name: epoch for name, (_, epoch) in behind.items()})
+    return unsent
 
 
 async def next_place(database: Database, seqs: Mapping[str, int]) -> tuple[str, int] | None:

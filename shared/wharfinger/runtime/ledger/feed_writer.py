@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -23,6 +24,7 @@ import msgspec
 from wharfinger.events.streams import INTAKE
 from wharfinger.runtime.ledger.database import Database, Raw, Record
 from wharfinger.runtime.ledger.days import DAY_US, day_of
+from wharfinger.runtime.ledger.decision_rows import FOUND, rows_after_in
 from wharfinger.runtime.ledger.errors import CorruptLedger
 from wharfinger.runtime.ledger.feed_order import FeedKey, Run, in_order, runs
 
@@ -44,26 +46,17 @@ from stream s left join horizon h on h.stream = s.id
 where s.seq > greatest(coalesce(($1::jsonb ->> s.name)::bigint, 0), coalesce(h.seq, 0))
 """
 
-# The two of them in one statement, for a turn in which little waits. A stream that is behind is in
-# it also where none of its decisions is: they may be of an earlier day.
+# Which streams are behind, with whole rows of what waits, in one statement: for a turn in which
+# little does. A stream that is behind is in it also where none of its rows is: they may be of an
+# earlier day.
 _FEW = f"""
-with behind(id, name, after, through, epoch) as materialized ({_BEHIND})
-select b.*, k.seq, k.at_us, k.decision, k.cause
-from behind b left join lateral (
-    select d.seq, r.at_us, d.id as decision, d.cause from decision d
-    cross join lateral (
-        select r.at_us from round r
-        where r.stream = d.stream and r.number = d.round and r.day = d.day and r.day >= $3 limit 1
-    ) r
-    where d.stream = b.id and d.seq > b.after and d.seq <= b.after + $2 and d.seq <= b.through
-        and d.day >= $3
-    order by d.seq
-) k on true
-order by b.name, k.seq
+with behind(id, name, seq, through, epoch) as materialized ({_BEHIND}),
+found({FOUND}) as ({rows_after_in("behind", "$2", "$3")})
+select b.*, f.* from behind b left join found f on f.name = b.name order by b.name, f.seq
 """
 
 FEW = 64
-"""What a turn takes of a stream where it looks for a few."""
+"""So many decisions are few."""
 
 # Up to the heads that the turn has seen, though there may be more by now: what those were caused by
 # may lie in a stream that the turn does not look at.
@@ -120,6 +113,21 @@ where i.event = any($1::uuid[])
 """
 
 
+class GivenRows(NamedTuple):
+    """Decisions that were given positions, in order of them. `first`: the position of the first
+    one. `records`: as `relayed` takes them, with the hash of their round behind
+    (`rows_after_in`)."""
+
+    first: int
+    records: Sequence[Record]
+    correlations: Sequence[bytes]
+
+    @property
+    def last(self) -> int:
+        """The position of the last one."""
+        return self.first + len(self.records) - 1
+
+
 class FeedAppender:
     """Used by one task. `page`: rows of a stream that a turn reads at most.
 
@@ -133,6 +141,10 @@ class FeedAppender:
         self._epoch = 0
         self._loaded = False
         self._few = True
+        self._whole: dict[tuple[str, int], Record] = {}
+        self.given: GivenRows | None = None
+        """What the last `append` gave positions, where its rows were read whole; they are when they
+        are few."""
         self._cursors: dict[str, int] = {}
         self._ids: dict[str, int] = {}
         self._read: dict[str, list[FeedKey]] = {}
@@ -155,6 +167,7 @@ class FeedAppender:
         """How many decisions got their positions; 0: none waits.
 
         CorruptLedger: a decision is missing. Transient: the database did not answer."""
+        self.given = None
         while True:
             try:
                 given = await self._turn()
@@ -174,9 +187,13 @@ class FeedAppender:
             rows = await self._next(raw)
             if not rows:
                 return 0
-            made = runs(rows, self._correlate(rows), DAY_US)
+            correlations = self._correlate(rows)
+            made = runs(rows, correlations, DAY_US)
             if not await self._write(raw, made, len(rows)):
                 return None
+        whole = [record for row in rows if (record := self._whole.get((row.stream, row.seq)))]
+        if len(whole) == len(rows):
+            self.given = GivenRows(self._position + 1, whole, correlations)
         self._position += len(rows)
         for run in made:
             self._cursors[run.stream] = run.first_seq + run.size - 1
@@ -201,6 +218,7 @@ class FeedAppender:
         """All that is visible now beyond what was read, but of no stream more than a page."""
         full = {name for name in self._unread if len(self._read[name]) * 2 >= self._page}
         known = {name: self._through(name) for name in self._cursors.keys() | self._read.keys()}
+        self._whole.clear()
         if self._few and self._days and await self._fetch_few(raw, known):
             return
         places: list[tuple[int, str, int, int]] = []
@@ -225,12 +243,15 @@ class FeedAppender:
         since = max(day for _, day in self._days.values())
         found = await raw.fetch(_FEW, msgspec.json.encode(known).decode(), FEW, since)
         behind = {record[1]: record[:5] for record in found}
-        for _, name, after, head, epoch in behind.values():
-            if head - after > FEW or self._days.get(name) != (epoch, since):
-                return False
         places = [(id_, name, after, head) for id_, name, after, head, _ in behind.values()]
+        if sum(head - after for _, _, after, head in places) > FEW or any(
+            self._days.get(name) != (epoch, since) for _, name, _, _, epoch in behind.values()
+        ):
+            return False
         self._ids.update((name, id_) for id_, name, _, _ in places)
-        self._add(places, [(record[1], *record[5:]) for record in found if record[5] is not None])
+        rows = [record[5:] for record in found if record[5] is not None]
+        self._add(places, [(row[0], row[1], row[3], row[4], row[8]) for row in rows])
+        self._whole = {(row[0], row[1]): row for row in rows}
         return True
 
     def _through(self, stream: str) -> int:
