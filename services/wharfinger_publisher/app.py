@@ -103,9 +103,7 @@ class PublisherService:
                 name="publisher-notifications",
             ),
             asyncio.create_task(
-                self._context.ledger.feed_news(
-                    self._relay.wakeup, lambda: self._relay.looked_through
-                ),
+                self._context.ledger.feed_news(self._relay.wakeup, self._is_known),
                 name="publisher-feed-notifications",
             ),
         ]
@@ -247,6 +245,12 @@ class PublisherService:
             settings.checkpoint_every_s,
             self._context.clock,
         ).run()
+
+    def _is_known(self, position: int) -> bool:
+        """Whether the relay learns without a notification that this position was given. One that
+        this process gave it learns from the feed's loop, with the rows; the notification often
+        comes a moment before."""
+        return self._feed.leading or position <= self._relay.looked_through
 
     def _new_producer(self) -> Producer:
         fencing_id = f"wharfinger.{NAME}.{self._context.prefix}"

@@ -41,8 +41,8 @@ log = get_logger()
 
 class FeedLoop:
     """`trouble`: why nothing can be appended. `facts_lost`: whether the ledger went back and its
-    facts are not accepted again yet. `appended`: called when positions were given, before the
-    notification of it comes back from the database; with the rows, where they are at hand."""
+    facts are not accepted again yet. `appended`: called when positions were given, with the
+    rows, where they are at hand; and when this loop ceases to give any."""
 
     def __init__(
         self,
@@ -68,6 +68,8 @@ class FeedLoop:
                         await self._append_while(lock)
                     finally:
                         self.leading = False
+                        # what was given without an answer, or by others meanwhile
+                        self._appended(None)
                 pause = AGAIN_S
             except Transient as error:
                 log.warning("feed.waits", why=str(error), retry_in_s=pause)

@@ -383,18 +383,16 @@ async def next_place(database: Database, seqs: Mapping[str, int]) -> tuple[str, 
 
 
 async def news(
-    database: Database, wakeup: asyncio.Event, looked_through: Callable[[], int] = lambda: 0
+    database: Database, wakeup: asyncio.Event, known: Callable[[int], bool] = lambda _: False
 ) -> None:
     """Sets `wakeup` whenever positions were given, until cancelled; after each (re)connection too.
-    `looked_through`: the position through which the reader has looked; it is not woken for any up
-    to there."""
+    `known`: whether the reader needs no wakeup to learn that they were given through this one."""
     # who reads a page loads nothing that writes
     from wharfinger.runtime.ledger import notifications
 
-    def known(position: str) -> bool:
-        return position.isdecimal() and int(position) <= looked_through()
-
-    await notifications.notifications(database, wakeup, CHANNEL, known)
+    await notifications.notifications(
+        database, wakeup, CHANNEL, lambda position: position.isdecimal() and known(int(position))
+    )
 
 
 async def _head(raw: Raw) -> FeedHead:

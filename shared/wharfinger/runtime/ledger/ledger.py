@@ -341,11 +341,11 @@ class Ledger:
         return await feed.next_place(self._database, seqs)
 
     async def feed_news(
-        self, wakeup: asyncio.Event, looked_through: Callable[[], int] = lambda: 0
+        self, wakeup: asyncio.Event, known: Callable[[int], bool] = lambda _: False
     ) -> None:
         from wharfinger.runtime.ledger import feed
 
-        await feed.news(self._database, wakeup, looked_through)
+        await feed.news(self._database, wakeup, known)
 
     # --- snapshots
 
