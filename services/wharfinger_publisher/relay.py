@@ -162,6 +162,10 @@ class Relay:
         self._tried_at = 0.0
         self._unsaved: set[str] = set()
         self._saved_at = -SAVE_EVERY_S
+        self._ends: dict[Place, int] = {}
+        """Of the topics, when everything through the cursors was sent and nothing behind them. With
+        later ends, a publisher that starts after a kill would look for what was sent behind where
+        it stands."""
         self._unnumbered = False
         self._unread = False
         self._oldest_at: Micros | None = None
@@ -193,6 +197,7 @@ class Relay:
         cursor = await self._ledger.cursors(self._settings.consumer, self._life)
         self._cursors = dict(cursor.seqs)
         self._sending.positions = {_place(text): end for text, end in cursor.positions.items()}
+        self._ends = dict(self._sending.positions)
         self._withheld = await self._ledger.withheld(self._settings.consumer, self._life)
         self._tried_at = 0.0
         self._metrics.withheld.set(len(self._withheld))
@@ -258,6 +263,7 @@ class Relay:
         if self._cursors.get(INTAKE, 0) > through.get(INTAKE, 0):
             self._cursors[INTAKE] = through[INTAKE]
         self._unsaved.update(self._cursors)
+        self._ends = dict(self._sending.positions)
         await self._save()
 
     async def _send_facts(self, through: int) -> None:
@@ -367,6 +373,7 @@ class Relay:
         for row in done:
             self._cursors[row.stream] = row.seq
             self._unsaved.add(row.stream)
+        self._ends = dict(self._sending.positions)
         if (self._skip or self._early) and not await self.lag():
             self._skip.clear()
             self._early.clear()
@@ -441,9 +448,7 @@ class Relay:
         return found._replace(rows=[row for row in found.rows if row.stream == stream]), through
 
     async def _saved_and_next_rows(self) -> UnsentRows:
-        """Cursors are saved while rows are read, where they were not for some time. Later, with
-        rows under way, they and the ends of the topics would not belong together: a crash would
-        look for what was sent behind where it stands."""
+        """Cursors are saved while rows are read, where they were not for some time."""
         if time.monotonic() - self._saved_at < SAVE_EVERY_S:
             return await self._next_rows()
         saving = asyncio.ensure_future(self._save())
@@ -469,9 +474,7 @@ class Relay:
         if not self._unsaved:
             return
         moved = {stream: self._cursors[stream] for stream in self._unsaved}
-        positions = {
-            f"{topic}/{number}": end for (topic, number), end in self._sending.positions.items()
-        }
+        positions = {f"{topic}/{number}": end for (topic, number), end in self._ends.items()}
         marks = [
             Mark(self._settings.consumer, as_text(place), self._life, offset, digest)
             for place, (offset, digest) in self._sending.last.items()

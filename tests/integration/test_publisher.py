@@ -30,7 +30,7 @@ from wharfinger.runtime.ledger.feed_writer import FeedAppender
 from wharfinger.runtime.producer import Producer
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.topics import partition_for
-from wharfinger_publisher import feed_loop
+from wharfinger_publisher import feed_loop, relay
 from wharfinger_publisher.app import PublisherService
 from wharfinger_publisher.relay import RelaySettings
 
@@ -105,6 +105,7 @@ class Cursors(Ledger):
         super().__init__(of.database)
         self.fails = list(fails)
         self.asked = asyncio.Event()
+        self.saved = asyncio.Event()
 
     async def advance(
         self,
@@ -122,6 +123,7 @@ class Cursors(Ledger):
             else:
                 raise fail
         await super().advance(consumer, incarnation, seqs, positions, noted)
+        self.saved.set()
 
 
 async def test_what_is_committed_is_published_once_in_order(context: ServiceContext) -> None:
@@ -210,6 +212,36 @@ async def test_a_cursor_that_was_not_saved_is_saved_before_positions_move_on(
         await asyncio.sleep(0.3)
     async with running(PublisherService(context)):
         await decided(context.ledger, None, 900, 1, "fleet/2")
+        await assert_each_once(context)
+
+
+async def test_cursors_that_are_saved_amid_a_batch_do_not_hide_what_it_has_sent(
+    context: ServiceContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cursors of one turn are still to be saved when the batch of the next breaks off, with
+    some of its records on the topic. They are saved then, and the publisher is killed."""
+    monkeypatch.setattr(relay, "SAVE_EVERY_S", 1e6)
+    sends = Producer.send_batch
+    breaks = False
+
+    async def failing(self: Producer, batch: Any, topic: str, *, partition: int) -> Any:
+        if breaks and topic.endswith(DECISIONS.name) and partition == partition_for("fleet", 4):
+            raise KafkaTimeoutError
+        return await sends(self, batch, topic, partition=partition)
+
+    monkeypatch.setattr(Producer, "send_batch", failing)
+    ledger = Cursors(context.ledger)
+    async with running(PublisherService(with_ledger(context, ledger))):
+        writer = None
+        for first in (0, 100):
+            writer = await decided(context.ledger, writer, first, 5)
+            await assert_each_once(context)
+        ledger.saved.clear()
+        breaks = True
+        await decided(context.ledger, None, 500, 60, "fleet/1")
+        await in_patience(ledger.saved.wait())
+    breaks = False
+    async with running(PublisherService(context)):
         await assert_each_once(context)
 
 

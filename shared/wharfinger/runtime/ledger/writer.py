@@ -279,16 +279,18 @@ _FOLLOWS = "(select found from follows)"
 _STREAMS = "(select ids from follows)"
 _WRITE = f"""
 with heads as (
-    select id, round, seq, hash, epoch, at_us, snapshot, array_position($1::text[], name) as place,
-        (extract(epoch from clock_timestamp()) * 1000000)::bigint as now
-    from stream where name = any($1::text[]) order by name for update
+    select s.id, s.snapshot, n.place,
+        (s.round, s.seq, s.hash, s.epoch) = (n.round, n.seq, n.hash, n.epoch) as same,
+        s.at_us, n.at_us as until, (extract(epoch from clock_timestamp()) * 1000000)::bigint as now
+    from unnest($1::text[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[])
+        with ordinality as n(name, round, seq, hash, epoch, at_us, place)
+    join stream s on s.name = n.name
+    order by s.name for update of s
 ), follows as (
-    select count(*) = cardinality($1::text[]) as found, array_agg(h.id order by h.place) as ids
-    from unnest($2::bigint[], $3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[])
-        with ordinality as n(round, seq, hash, epoch, at_us, place)
-    join heads h on h.place = n.place
-    where (h.round, h.seq, h.hash, h.epoch) = (n.round, n.seq, n.hash, n.epoch)
-        and n.at_us <= greatest(h.now, h.at_us) + $7::bigint
+    select count(*) = cardinality($1::text[])
+            and bool_and(same and until <= greatest(now, at_us) + $7::bigint) as found,
+        array_agg(id order by place) as ids
+    from heads
 ), moved as (
     update stream s set round = n.round, seq = n.seq, hash = n.hash, at_us = n.at_us
     from unnest($1::text[], $8::bigint[], $9::bigint[], $10::bytea[], $6::bigint[])
@@ -312,8 +314,8 @@ select place, snapshot, now, {_FOLLOWS}, (select pg_notify($55, $56) where {_FOL
 
 _MORE_DECISIONS = _DECISION.insert(
     2,
-    "(select array_agg(id order by array_position($1::text[], name)) from stream "
-    "where name = any($1::text[]))",
+    "(select array_agg(s.id order by n.place) from unnest($1::text[]) with ordinality "
+    "as n(name, place) join stream s on s.name = n.name)",
 )
 
 BYTES_AT_ONCE = 16_000_000
