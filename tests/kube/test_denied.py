@@ -161,7 +161,7 @@ async def test_what_a_policy_denies_is_known_in_its_words_and_is_not_sent_again(
         plane.up()
         ledger = await Ledger.open(plane.plane()["database_url"], "tests-denied")
         try:
-            until(lambda: len(plane.json("get", "nodes", strict.name)) == len(NODES))
+            until(lambda: len(plane.json("get", "nodes")) == len(NODES))
             await removed(ledger, strict, *keeps)
             await close_node(ledger, strict, CLOSED)
             strict.apply(a_deployment(1, HOME))

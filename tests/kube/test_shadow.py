@@ -356,7 +356,7 @@ async def test_a_plane_in_shadow_compares_each_pod_once_and_writes_nothing(
     with a_plane() as plane:
         store_joined(plane.data_dir / "clusters", JoinedCluster(name, access, "shadow"))
         plane.up()
-        until(lambda: len(plane.json("get", "nodes", name)) == NODES)
+        until(lambda: len(plane.json("get", "nodes")) == NODES)
         ledger = await Ledger.open(plane.plane()["database_url"], "tests-shadow")
         known = Known(ledger, name)
 
