@@ -1,5 +1,6 @@
 """The publisher as a service: one task gives what the ledger decided its positions in the feed,
-woken by the ledger's notifications, and one sends it, woken by the feed's.
+woken by the ledger's notifications, and one sends it, woken by the first one; or by the feed's
+notifications, where another process gives the positions.
 
 It is the one service that reads no topic, so it is no Faust app: there is nothing to partition. At
 most one publisher works at a time, by a session lock in the database; a second one waits in the

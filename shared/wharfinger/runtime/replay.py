@@ -233,13 +233,18 @@ async def _replay_range(ledger: Ledger, deciders: Deciders, piece: Range) -> Aud
 async def _state_at_start(ledger: Ledger, decider: Decider[Any], piece: Range) -> Any:
     if not piece.start:
         return decider.initial(piece.stream)
-    snapshot = await ledger.latest_snapshot(piece.stream, piece.start)
-    if snapshot is None or snapshot.round != piece.start:
-        raise CorruptLedger(piece.stream, piece.start, 0, "snapshot: it is no longer there")
+    return await _stored_state(ledger, decider, piece.stream, piece.start)
+
+
+async def _stored_state(ledger: Ledger, decider: Decider[Any], stream: str, number: int) -> Any:
+    """What the snapshot of this round says. CorruptLedger: it is not there, or says no state."""
+    snapshot = await ledger.latest_snapshot(stream, number)
+    if snapshot is None or snapshot.round != number:
+        raise CorruptLedger(stream, number, 0, "snapshot: it is no longer there")
     try:
-        return decider.load(piece.stream, snapshot.sections)
+        return decider.load(stream, snapshot.sections)
     except Exception as error:
-        raise CorruptLedger(piece.stream, piece.start, 0, f"snapshot: {_said(error)}") from None
+        raise CorruptLedger(stream, number, 0, f"snapshot: {_said(error)}") from None
 
 
 async def _state_after(ledger: Ledger, decider: Decider[Any], piece: Range, number: int) -> Any:
@@ -288,12 +293,9 @@ async def _as_dumped_now(
     ledger: Ledger, decider: Decider[Any], piece: Range
 ) -> Mapping[str, bytes] | None:
     """The snapshot of the last round, loaded and dumped by this version; None: it cannot be."""
-    stored = await ledger.latest_snapshot(piece.stream, piece.last)
-    if stored is None or stored.round != piece.last:
-        return None
     try:
-        return decider.dump(decider.load(piece.stream, stored.sections))
-    except Exception:  # a record that was changed may say what a state refuses
+        return decider.dump(await _stored_state(ledger, decider, piece.stream, piece.last))
+    except CorruptLedger:
         return None
 
 

@@ -146,13 +146,6 @@ from stream s left join horizon h on h.stream = s.id left join feed_head f on tr
 where s.seq > greatest(coalesce(($1::jsonb ->> s.name)::bigint, 0), coalesce(h.seq, 0))
 """
 
-
-# The keys are chosen first and the bodies fetched for those alone: with many streams behind, most
-# candidates lose. Because seq is dense, a stream's next rows are a bounded range, which the planner
-# can only answer from the index. The accepted event is looked up row by row (limit 1 keeps it so):
-# joined freely, the whole of `input` would be hashed for it. The day is given for every table, so
-# that partitions before it are not even planned for. Streams are merged by time, but a stream whose
-# time was set back comes in its own order: a row is placed by the latest time up to it.
 FOUND = (
     "name, seq, round, at_us, id, type, subject, outcome, cause, encoding, body, "
     "event, event_type, event_encoding, event_body, hash"
@@ -160,6 +153,12 @@ FOUND = (
 """The columns of `rows_after_in`; without the last one as `relayed` takes them."""
 
 
+# The keys are chosen first and the bodies fetched for those alone: with many streams behind, most
+# candidates lose. Because seq is dense, a stream's next rows are a bounded range, which the planner
+# can only answer from the index. The accepted event is looked up row by row (limit 1 keeps it so):
+# joined freely, the whole of `input` would be hashed for it. The day is given for every table, so
+# that partitions before it are not even planned for. Streams are merged by time, but a stream whose
+# time was set back comes in its own order: a row is placed by the latest time up to it.
 def rows_after_in(streams: str, limit: str, since: str) -> str:
     """A statement for the next rows of `streams`, a relation of id, name and seq. `limit`, `since`:
     the parameters for how many, and for the day before which there are none. Its columns are

@@ -35,7 +35,7 @@ from wharfinger.runtime.ledger.decision_rows import (
 )
 from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.feed_order import RUN_MAX
-from wharfinger.runtime.ledger.feed_writer import CHANNEL, GivenRows
+from wharfinger.runtime.ledger.feed_writer import CHANNEL, FEW, GivenRows
 
 WINDOW = 5000
 """Positions that a filtered page looks at in one statement."""
@@ -101,9 +101,6 @@ left join lateral (
 ) p on true
 order by b.name, f.seq
 """
-
-FEW = 64
-"""So many rows are few."""
 
 # The run that has seq + 1 begins at most RUN_MAX before it.
 _NEXT = """

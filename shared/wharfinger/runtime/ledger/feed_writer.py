@@ -56,7 +56,8 @@ select b.*, f.* from behind b left join found f on f.name = b.name order by b.na
 """
 
 FEW = 64
-"""So many decisions are few."""
+"""So many decisions are few, for the feed's writer and for the relay: they are read whole, in one
+statement."""
 
 # Up to the heads that the turn has seen, though there may be more by now: what those were caused by
 # may lie in a stream that the turn does not look at.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -83,21 +84,20 @@ async def commit(
     by_ref = {(event.id, event.sha256): event for event in events.values()}
     bodies = {stream: _event_rows(chain, by_ref) for stream, chain in chains.items()}
 
-    def rows_of(streams: Iterable[str]) -> RoundRows:
-        found = list(streams)
+    @cache  # an attempt that is made again, or needs a transaction, writes the same rows
+    def rows_of(streams: tuple[str, ...]) -> RoundRows:
         return RoundRows(
-            [chains[name] for name in found],
-            [row for name in found for row in bodies[name]],
+            [chains[name] for name in streams],
+            [row for name in streams for row in bodies[name]],
             [
                 mark
-                for group in dict.fromkeys(group_of(name) for name in found)
+                for group in dict.fromkeys(group_of(name) for name in streams)
                 for mark in (marks or {}).get(group, ())
             ],
         )
 
-    rows = rows_of(chains)
-
     async def attempt() -> CommitResult:
+        rows = rows_of(tuple(chains))
         if rows.one_statement:
             async with database.reading(repeated=True) as raw:
                 written = await rows.write(raw, ahead_max_us)
@@ -113,7 +113,7 @@ async def commit(
 async def _commit_what_follows(
     database: Database,
     chains: Mapping[str, list[Round]],
-    rows_of: Callable[[Iterable[str]], RoundRows],
+    rows_of: Callable[[tuple[str, ...]], RoundRows],
     group_of: Callable[[str], object],
     ahead_max_us: int | None,
 ) -> CommitResult:
@@ -138,7 +138,7 @@ async def _commit_what_follows(
                 committed.add(name)
         lost = {group_of(name) for name in chains.keys() - committed - set(fresh)}
         fresh = [name for name in fresh if group_of(name) not in lost]
-        if fresh and await rows_of(fresh).write(raw) is None:
+        if fresh and await rows_of(tuple(fresh)).write(raw) is None:
             raise LedgerError(_NOT_LOCKED)
     committed.update(fresh)
     return CommitResult(
