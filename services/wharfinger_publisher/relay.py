@@ -470,6 +470,14 @@ class Relay:
             self._waiting.drop(lambda record: record.place in unsure and record.id in found)
             self._waiting.unsure.clear()
 
+    async def save_at_end(self) -> None:
+        """For a stop that is asked for: the next publisher sends nothing of this one again. Where
+        the database is away it does, as after a kill."""
+        try:
+            await self._save()
+        except (Transient, OSError) as error:
+            log.warning("relay.not_saved", why=f"{type(error).__name__}: {error}")
+
     async def _save(self) -> None:
         if not self._unsaved:
             return

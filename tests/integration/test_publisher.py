@@ -27,6 +27,7 @@ from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.ledger import DecisionQuery, Ledger, Mark, Submission, Transient, wall_clock
 from wharfinger.runtime.ledger.days import DAY_US
 from wharfinger.runtime.ledger.feed_writer import FeedAppender
+from wharfinger.runtime.ledger.freshness import PUBLISHER
 from wharfinger.runtime.producer import Producer
 from wharfinger.runtime.service import ServiceContext
 from wharfinger.runtime.topics import partition_for
@@ -99,11 +100,12 @@ def with_ledger(context: ServiceContext, ledger: Ledger) -> ServiceContext:
 
 class Cursors(Ledger):
     """A ledger whose cursors can be made not to move. `fails`: what to raise for the next ones;
-    None hangs."""
+    None hangs. `killed`: none is saved any more, as by a publisher that was killed."""
 
     def __init__(self, of: Ledger, *fails: Exception | None) -> None:
         super().__init__(of.database)
         self.fails = list(fails)
+        self.killed = False
         self.asked = asyncio.Event()
         self.saved = asyncio.Event()
 
@@ -115,6 +117,8 @@ class Cursors(Ledger):
         positions: Mapping[str, int],
         noted: Sequence[Mark] = (),
     ) -> None:
+        if self.killed:
+            raise Transient("database: the publisher is gone")
         if self.fails:
             self.asked.set()
             fail = self.fails.pop(0)
@@ -193,6 +197,7 @@ async def test_a_crash_between_sending_and_the_cursor_doubles_nothing(
     async with running(PublisherService(with_ledger(context, crashing))):
         await in_patience(crashing.asked.wait())
         assert len(await ids_on_topic(context)) == len(await ledger_ids(context.ledger))
+        crashing.killed = True
     async with running(PublisherService(context)):
         await decided(context.ledger, None, 500, 10, "fleet/1")
         await assert_each_once(context)
@@ -210,6 +215,7 @@ async def test_a_cursor_that_was_not_saved_is_saved_before_positions_move_on(
         await decided(context.ledger, None, 500, 5, "fleet/1")
         await assert_each_once(context)
         await asyncio.sleep(0.3)
+        crashing.killed = True
     async with running(PublisherService(context)):
         await decided(context.ledger, None, 900, 1, "fleet/2")
         await assert_each_once(context)
@@ -240,9 +246,26 @@ async def test_cursors_that_are_saved_amid_a_batch_do_not_hide_what_it_has_sent(
         breaks = True
         await decided(context.ledger, None, 500, 60, "fleet/1")
         await in_patience(ledger.saved.wait())
+        ledger.killed = True
     breaks = False
     async with running(PublisherService(context)):
         await assert_each_once(context)
+
+
+async def test_a_publisher_that_is_stopped_leaves_nothing_to_send_again(
+    context: ServiceContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On topics whose records are not looked for, the next one would send it a second time."""
+    monkeypatch.setattr(relay, "SAVE_EVERY_S", 1e6)
+    async with running(service := PublisherService(context)):
+        writer = None
+        for first in (0, 100):
+            writer = await decided(context.ledger, writer, first, 40)
+            await assert_each_once(context)
+        await until(lambda: service.oldest_s() == 0)
+    cursors = await context.ledger.cursors(PUBLISHER, context.life)
+    heads = await context.ledger.heads("fleet/0")
+    assert [cursors.seqs[head.stream] for head in heads] == [head.seq for head in heads] != [0]
 
 
 @pytest.mark.parametrize("lost", ["acknowledgement", "batch"])
