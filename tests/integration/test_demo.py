@@ -122,7 +122,7 @@ def test_the_demonstration_shows_what_is_meant_and_leaves_nothing_behind(here: P
         "byte for byte the same",
         "within error",
     ):
-        assert words in demo.said
+        assert words in demo.said, demo.said
     assert "FleetHeld" not in demo.said
     moved = re.search(r"([1-9]\d*) bindings placed elsewhere too", demo.said)
     assert moved is not None, demo.said
