@@ -41,7 +41,7 @@ from wharfinger.runtime.settings import Settings
 from wharfinger.runtime.timeline import reconciled
 from wharfinger.runtime.topic_ids import identity, topic_ids
 from wharfinger.runtime.topic_setup import topic_specs
-from wharfinger.runtime.topics import delete_topics, ensure_topics
+from wharfinger.runtime.topics import delete_topics, ensure_topics, topic_names
 from wharfinger.runtime.unpacking import FETCH_API_KEY
 from wharfinger_publisher.app import PublisherService
 
@@ -483,6 +483,11 @@ async def test_a_topic_that_was_written_to_while_it_was_deleted_is_read_to_its_e
                 await producer.send_and_wait(name, b"late", partition=0)
     finally:
         await producer.stop()
+
+    async def is_gone() -> bool:
+        return name not in await topic_names(backend)
+
+    await until(is_gone)  # a busy broker takes a while to forget it
     await ensure_topics(backend, specs, topic_prefix)
     part = TopicPartition(name, 0)
     async with _reader(backend) as consumer:

@@ -52,17 +52,22 @@ class StoredPod:
 @dataclass(slots=True)
 class Seen:
     """All versions so far. `now`: name -> the pod that is stored. `bound`: uid -> (name, node, id
-    of the decision). `most`: node -> the most cores that its pods requested at any moment."""
+    of the decision). `most`: node -> the most cores that its pods requested at any moment.
+    `revived`: pods that ended and did not stay so, which no kubelet does."""
 
     now: dict[str, StoredPod] = field(default_factory=dict)
     bound: dict[str, set[tuple[str, str, str]]] = field(default_factory=lambda: defaultdict(set))
     most: Counter[str] = field(default_factory=Counter)
+    revived: list[StoredPod] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     """uid -> name."""
     _on: Counter[str] = field(default_factory=Counter)
 
     def stored(self, pod: StoredPod) -> None:
-        self._leave(self.now.get(pod.name))
+        before = self.now.get(pod.name)
+        self._leave(before)
+        if before and before.uid == pod.uid and before.phase in ENDED and pod.phase not in ENDED:
+            self.revived.append(pod)
         self.now[pod.name] = pod
         self.names[pod.uid] = pod.name
         if pod.node:
