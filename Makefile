@@ -122,6 +122,8 @@ JOBS := 4
 LONG_JOBS := 3
 KAFKA_JOBS := 3
 KUBE_JOBS := 2
+# Where tests are, unless ARGS names some: pytest would run those of both.
+where = $(if $(findstring tests/,$(ARGS)),,$1)
 PYTEST = WHARFINGER_TEST_TARGET=$@ $(if $(SEED),WHARFINGER_TEST_SEED=$(SEED)) $(BIN)/python -m pytest
 
 # In a fresh clone all workers would compile the same test modules at the same time, and in each hypothesis would read all our
@@ -182,14 +184,14 @@ fuzz: setup ## Fuzz what reads from outside, guided by coverage (TARGETS="events
 .PHONY: test-kafka
 test-kafka: setup ## The tests that use a broker, against a real Apache Kafka (needs Java 17 and Maven)
 	@$(BIN)/python infra/kafka/local.py run $(KAFKA_DIR) -- $(BIN)/python -m infra.postgres.local -- \
-	  env $(PYTEST) tests/integration -m "broker and not long and not chaos and not data" $(EMBEDDED_ONLY) \
+	  env $(PYTEST) $(call where,tests/integration) -m "broker and not long and not chaos and not data" $(EMBEDDED_ONLY) \
 	  -n $(KAFKA_JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Three clusters at once, a hub and two members, for each job. The first run builds the programs.
 .PHONY: test-kube
 test-kube: setup ## The tests against real Kubernetes API servers (needs Go; skipped by name without)
 	@$(BIN)/python -m infra.kube.local run build/kube --clusters bergen,hamburg,oslo --sets $(KUBE_JOBS) --with controllers,kwok -- \
-	  env $(PYTEST) tests/kube -n $(KUBE_JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	  env $(PYTEST) $(call where,tests/kube) -n $(KUBE_JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: bench-kube
 bench-kube: setup ## How fast real API servers are read, beside raw list and watch (needs Go)

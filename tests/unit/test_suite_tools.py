@@ -142,3 +142,27 @@ def test_nothing_outlives_tests_that_are_killed(number: signal.Signals) -> None:
         until(lambda: not left.is_running())
     finally:
         starter.kill()
+
+
+@pytest.mark.parametrize(
+    ("target", "named", "all_in"),
+    [
+        ("test-kube", "'tests/kube/test_act.py::test_some[one]' -s", "tests/kube"),
+        ("test-kafka", "'tests/integration/test_feed.py'", "tests/integration"),
+    ],
+)
+def test_a_test_that_is_named_runs_alone(target: str, named: str, all_in: str) -> None:
+    def words(arguments: str) -> list[str]:
+        done = subprocess.run(
+            ["make", "--no-print-directory", "-n", target, f"ARGS={arguments}"],
+            cwd=ROOT,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.split()
+
+    assert all_in in words("-x")
+    assert all_in not in words(named)
+    assert named.split()[0] in words(named)
