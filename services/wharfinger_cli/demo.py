@@ -96,6 +96,7 @@ LEASE_S = (
     120  # of the generated clusters: no machine is so slow that one of them is missed by mistake
 )
 LOST_LEASE_S = 4  # seconds, in the last heartbeat of the cluster that is lost
+# With room for every binding, in any order of the rounds.
 FLEET_PLAN = FleetPlan(clusters=6, nodes=240, bindings=300, seed=3103, lease_s=LEASE_S)
 WHAT_IF = "whatif/pack-everything.yaml"
 EXAMPLES = ("fleet", "policies", "workloads", "ocm", "crane", "karpenter")

@@ -153,6 +153,8 @@ class PublisherService:
                             await self._relay_while(lock)
                         finally:
                             self._leading = False
+                            if self._stopping:  # with the lock: the next publisher reads them
+                                await self._relay.save_at_end()
                 except* (
                     LockLostError,
                     ProducerLostError,
@@ -181,25 +183,21 @@ class PublisherService:
             self._fail(error)
 
     async def _relay_while(self, lock: PartitionLock) -> None:
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._keep(lock))
-                context = self._context
-                now = max((await context.ledger.incarnations()).values(), default=0)
-                if now > context.life:
-                    raise OtherTopicsError(f"topics are in incarnation {now}, not {context.life}")
-                # Start the producer before reading any row to send: this fences off the publisher
-                # that led before, so it can send nothing more.
-                await self._sending.start()
-                await self._relay.resume()
-                self._leading = True
-                group.create_task(self._relay.run())
-                group.create_task(self._measure())
-                group.create_task(self._make_partitions())
-                group.create_task(self._ship_checkpoints())
-        finally:
-            if self._stopping:  # while the lock is held: the next publisher reads them
-                await self._relay.save_at_end()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep(lock))
+            context = self._context
+            now = max((await context.ledger.incarnations()).values(), default=0)
+            if now > context.life:
+                raise OtherTopicsError(f"topics are in incarnation {now}, not {context.life}")
+            # Start the producer before reading any row to send: this fences off the publisher that
+            # led before, so it can send nothing more.
+            await self._sending.start()
+            await self._relay.resume()
+            self._leading = True
+            group.create_task(self._relay.run())
+            group.create_task(self._measure())
+            group.create_task(self._make_partitions())
+            group.create_task(self._ship_checkpoints())
 
     def _fail(self, error: BaseException) -> None:
         self._failure = f"{type(error).__name__}: {error}"
