@@ -83,6 +83,40 @@ async def test_a_record_without_a_signal_makes_its_reader_quick_again(
         await eventually(lambda: empty("quick-again") >= before + 6)
 
 
+async def test_a_signal_that_comes_after_its_record_makes_no_reader_quick(
+    memory: Backend, topic: str
+) -> None:
+    """Signals of other processes do. Without them the reader would ask about forty times before it
+    rests again."""
+    signals, name = SendSignals(), "late-signal"
+    async with reading(
+        memory, topic, Pace(0.01, NEVER_S), signals, name, silence_s=80.0
+    ) as consumer:
+        await send(memory, topic, None)
+        signals.sent(SentBatch(topic))  # it is looked for
+        assert await consumer.getmany(timeout_ms=int(PATIENCE_S * 1000))
+        before = empty(name)
+        signals.sent(SentBatch(topic, 2, 0, 1))
+        await paused(name)
+        assert empty(name) <= before + 2
+
+
+async def test_a_signal_of_another_record_leaves_its_reader_quick(
+    memory: Backend, topic: str
+) -> None:
+    signals, name = SendSignals(), "another-signal"
+    async with reading(
+        memory, topic, Pace(0.01, NEVER_S), signals, name, silence_s=80.0
+    ) as consumer:
+        await send(memory, topic, None)
+        await send(memory, topic, None)
+        signals.sent(SentBatch(topic))
+        assert await consumer.getmany(timeout_ms=int(PATIENCE_S * 1000))
+        before = empty(name)
+        signals.sent(SentBatch(topic, 2, 1, 2))
+        await eventually(lambda: empty(name) >= before + 6)
+
+
 async def test_a_commit_of_another_process_makes_readers_quick(memory: Backend, topic: str) -> None:
     signals = SendSignals()
     async with reading(memory, topic, Pace(0.01, NEVER_S), signals, "expecting") as consumer:

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from tests.paced_readers import fetched, paused, reading
-from tests.patience import in_patience
+from tests.patience import eventually, in_patience
 
 from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.fetch_pacing import Pace
 from wharfinger.runtime.handed_over import HandedOver
 from wharfinger.runtime.producer import Producer, SentBatch, idempotent_producer
 from wharfinger.runtime.send_signals import HANDED_OVER_BYTES_MAX, SendSignals
+from wharfinger.runtime.sent_elsewhere import SentElsewhere
+from wharfinger.runtime.tasks import end_tasks
 from wharfinger.runtime.topics import TopicSpec, delete_topics, ensure_topics
 
 pytestmark = pytest.mark.integration
@@ -58,8 +62,26 @@ async def own(memory: Backend, signals: SendSignals) -> AsyncIterator[Producer]:
 
 
 @pytest.fixture
+async def neighbour(memory: Backend, signals: SendSignals) -> AsyncIterator[Producer]:
+    """A producer of another process of the plane, which signals what it sends."""
+    with TemporaryDirectory(prefix="w-") as directory:
+        there = SendSignals()
+        processes = (
+            SentElsewhere(Path(directory), "there", there),
+            SentElsewhere(Path(directory), "here", signals),
+        )
+        running = [asyncio.create_task(process.run()) for process in processes]
+        await eventually(lambda: all(process.fresh for process in processes))
+        producer = idempotent_producer(memory, client_id="neighbour", sent=there.sent)
+        await producer.start()
+        yield producer
+        await producer.stop()
+        await end_tasks(running)
+
+
+@pytest.fixture
 async def other(memory: Backend) -> AsyncIterator[Producer]:
-    """A producer of another process: it gives no signal."""
+    """A producer that gives no signal."""
     producer = idempotent_producer(memory, client_id="other")
     await producer.start()
     yield producer
@@ -104,6 +126,19 @@ async def test_what_this_process_sends_is_read_without_a_fetch(
     assert found == [(PARTITION, n, b"%d" % n) for n in range(30)]
 
 
+async def test_what_another_process_of_the_plane_sends_is_read_without_a_fetch(
+    memory: Backend, topic: str, signals: SendSignals, neighbour: Producer
+) -> None:
+    name = "of-a-neighbour"
+    async with reading(memory, topic, Pace(0.01, NEVER_S), signals, name) as consumer:
+        await paused(name)
+        before = fetched(name)
+        for first in range(0, 30, 3):
+            await send(neighbour, topic, [b"%d" % n for n in range(first, first + 3)])
+            assert len(await taken(consumer, 3)) == 3
+        assert fetched(name) == before
+
+
 async def test_keys_headers_and_times_are_those_of_the_broker(
     memory: Backend, topic: str, signals: SendSignals, own: Producer
 ) -> None:
@@ -127,8 +162,15 @@ async def test_keys_headers_and_times_are_those_of_the_broker(
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_every_record_is_read_once_and_in_order_among_other_producers_seeks_and_pauses(
-    memory: Backend, topic: str, signals: SendSignals, own: Producer, other: Producer, seed: int
+    memory: Backend,
+    topic: str,
+    signals: SendSignals,
+    own: Producer,
+    neighbour: Producer,
+    other: Producer,
+    seed: int,
 ) -> None:
+    producers = {"own": own, "neighbour": neighbour, "other": other}
     random = Random(seed)
     log: dict[int, list[bytes]] = {number: [] for number in range(SPEC.partitions)}
     partitions = [TopicPartition(topic, number) for number in log]
@@ -145,11 +187,12 @@ async def test_every_record_is_read_once_and_in_order_among_other_producers_seek
     async with reading(memory, topic, Pace(0.01, 0.5), signals, name) as consumer:
         for turn in range(150):
             number = random.randrange(SPEC.partitions)
-            match random.choice(["own", "own", "own", "other", "seek", "pause", "look", "look"]):
-                case "own" | "other" as who:
+            match random.choice(
+                ["own", "own", "neighbour", "neighbour", "other", "seek", "pause", "look", "look"]
+            ):
+                case "own" | "neighbour" | "other" as who:
                     values = [b"%d.%d" % (turn, n) for n in range(random.randint(1, 4))]
-                    producer = own if who == "own" else other
-                    assert await send(producer, topic, values, number) == len(log[number])
+                    assert await send(producers[who], topic, values, number) == len(log[number])
                     log[number] += values
                 case "seek":
                     offset = random.randint(0, len(log[number]))

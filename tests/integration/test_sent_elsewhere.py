@@ -14,7 +14,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from tests.paced_readers import paused, reading
 from tests.patience import eventually
@@ -23,7 +26,13 @@ from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.fetch_pacing import Pace
 from wharfinger.runtime.producer import SentBatch, idempotent_producer
 from wharfinger.runtime.send_signals import SendSignals, WakeUp
-from wharfinger.runtime.sent_elsewhere import SentElsewhere
+from wharfinger.runtime.sent_elsewhere import (
+    DATAGRAM_BYTES_MAX,
+    RECORDS_BYTES_MAX,
+    Datagram,
+    SentElsewhere,
+    UnsentBatches,
+)
 from wharfinger.runtime.tasks import end_tasks
 from wharfinger.runtime.topics import TopicSpec, ensure_topics
 
@@ -67,36 +76,101 @@ async def sent_until_heard(signals: SendSignals, batch: SentBatch, reader: WakeU
             return reader.clear()[-1]
 
 
+async def heard_by(reader: WakeUp, *wanted: SentBatch) -> list[SentBatch]:
+    """All that it hears until it has those."""
+    heard: list[SentBatch] = []
+    while not set(wanted) <= set(heard):
+        await reader.within(1.0)
+        heard += reader.clear()
+    return heard
+
+
 async def test_what_one_process_sends_all_others_hear_and_itself_once(directory: Path) -> None:
     async with (
         a_process(directory, "one") as (one, _),
-        a_process(directory, "two") as (two, heard),
+        a_process(directory, "two") as (two, _),
         a_process(directory, "three") as (three, _),
     ):
-        assert not heard.fresh
         readers = [a_reader(signals) for signals in (two, three)]
         own, other_topic = a_reader(one), a_reader(two, "clusters")
         batch = SentBatch(TOPIC, 1, 3, 7, b"records", 1.0)
         for reader in readers:
-            assert await sent_until_heard(one, batch, reader) == SentBatch(TOPIC, 1, 6, 7)
-        assert heard.fresh
+            assert await sent_until_heard(one, batch, reader) == batch
         assert batch in own.clear()
         for reader in readers:
             reader.clear()
-        one.sent(SentBatch(TOPIC, 1, 7, 9))
-        one.sent(SentBatch(TOPIC, 1, 9, 11))
-        one.sent(SentBatch(TOPIC))
+        later = [SentBatch(TOPIC, 1, 7, 9), SentBatch(TOPIC, 1, 9, 11, b"r"), SentBatch(TOPIC)]
+        for batch in later:
+            one.sent(batch)
         for reader in readers:
-            heard_now: set[SentBatch] = set()
-            while heard_now < {SentBatch(TOPIC, 1, 10, 11), SentBatch(TOPIC)}:
-                await reader.within(1.0)
-                heard_now |= set(reader.clear())
-        assert own.clear() == [
-            SentBatch(TOPIC, 1, 7, 9),
-            SentBatch(TOPIC, 1, 9, 11),
-            SentBatch(TOPIC),
-        ]
+            await heard_by(reader, *later)
+        assert own.clear() == later
         assert other_topic.clear() == []
+
+
+async def test_processes_know_of_each_other_before_either_sends(directory: Path) -> None:
+    async with (
+        a_process(directory, "one") as (_, first),
+        a_process(directory, "two") as (_, second),
+    ):
+        await eventually(lambda: first.fresh and second.fresh)
+    assert not SentElsewhere(directory, "three", SendSignals()).fresh
+
+
+async def test_a_process_is_sent_what_it_reads(directory: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reading:
+        reading.setblocking(False)
+        reading.bind(str(directory / "reading.sent"))
+        async with a_process(directory, "one") as (one, elsewhere):
+            await eventually(lambda: "reading" in elsewhere._others)
+            hello = Datagram("reading", (TOPIC,), ())
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as foreign:
+                foreign.sendto(msgspec.msgpack.encode(hello), str(directory / "one.sent"))
+            await eventually(lambda: elsewhere._others["reading"].reads is not None)
+            for offset in range(3):
+                wanted = SentBatch(TOPIC, 0, offset, offset + 1, b"records", 1.0)
+                one.sent(wanted._replace(topic="another"))
+                one.sent(wanted)
+                found: list[SentBatch] = []
+                while not found:
+                    found += received(reading)
+                    await asyncio.sleep(0.01)
+                assert found == [wanted]
+
+
+def received(reading: socket.socket) -> list[SentBatch]:
+    """Of all datagrams that wait."""
+    found: list[SentBatch] = []
+    while True:
+        try:
+            datagram = reading.recv(DATAGRAM_BYTES_MAX)
+        except BlockingIOError:
+            return found
+        found += msgspec.msgpack.decode(datagram, type=Datagram).batches
+
+
+@given(
+    batches=st.lists(
+        st.builds(
+            lambda topic, records: (topic, records),
+            st.sampled_from(["a", "b"]),
+            st.sampled_from([0, 1, 10_000, RECORDS_BYTES_MAX, RECORDS_BYTES_MAX + 1]),
+        ),
+        max_size=20,
+    )
+)
+def test_what_waits_is_bounded_and_names_every_batch(batches: list[tuple[str, int]]) -> None:
+    waiting, ends = UnsentBatches(), {"a": 0, "b": 0}
+    for topic, size in batches:
+        waiting.add(SentBatch(topic, 0, ends[topic], ends[topic] + 1, bytes(size), 1.0))
+        ends[topic] += 1
+    found = waiting.all()
+    assert sum(len(batch.records) for batch in found) <= RECORDS_BYTES_MAX
+    for topic, end in ends.items():
+        of_topic = [batch for batch in found if batch.topic == topic]
+        assert {n for batch in of_topic for n in range(batch.offset, batch.end)} == set(range(end))
+        assert sum(not batch.records for batch in of_topic) <= 1
+    assert len(msgspec.msgpack.encode(Datagram("one", ("a", "b"), found))) < DATAGRAM_BYTES_MAX
 
 
 async def test_who_does_not_come_for_its_signals_has_the_newest_later(directory: Path) -> None:
@@ -109,16 +183,14 @@ async def test_who_does_not_come_for_its_signals_has_the_newest_later(directory:
             reader = a_reader(two)
             await sent_until_heard(one, SentBatch(TOPIC, 0, 0, 1), reader)
             for end in range(2, 2000):
-                one.sent(SentBatch(TOPIC, 0, end - 1, end))
+                one.sent(SentBatch(TOPIC, 0, end - 1, end, bytes(1000), 1.0))
                 await asyncio.sleep(0)
-            while reader.clear()[-1:] != [SentBatch(TOPIC, 0, 1998, 1999)]:
+            while max((batch.end for batch in reader.clear()), default=0) < 1999:
                 await reader.within(1.0)  # the slow one delays no other
-            newest = b""
-            while b"1999" not in newest:
-                try:
-                    newest = slow.recv(1 << 16)
-                except BlockingIOError:
-                    await asyncio.sleep(0.01)
+            newest = 0
+            while newest < 1999:
+                newest = max((batch.end for batch in received(slow)), default=newest)
+                await asyncio.sleep(0.01)
 
 
 async def test_a_process_that_was_killed_hinders_no_other(directory: Path) -> None:
@@ -138,7 +210,8 @@ async def test_what_is_no_signal_is_left_out(directory: Path) -> None:
     async with a_process(directory, "one") as (one, _), a_process(directory, "two") as (two, _):
         reader = a_reader(two)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as foreign:
-            foreign.sendto(b"no signal", str(directory / "two.sent"))
+            for datagram in (b"no signal", msgspec.msgpack.encode(["one", 1, []])):
+                foreign.sendto(datagram, str(directory / "two.sent"))
         await sent_until_heard(one, SentBatch(TOPIC, 0, 0, 1), reader)
 
 

@@ -14,11 +14,13 @@ next fetch, and the broker is not asked (`runtime.handed_over`). A reader that h
 not ask either. One that was given nothing asks again soon: a broker under load may use up a wait of
 a millisecond before it looks.
 
-Records of other processes give no such signal. One that a fetch finds by itself says that there are
-such processes and that more may follow: from then on the pause is `quick_s`, and grows with the
-time that nothing has come, to an eighth of it. The same follows when another process has committed
-to the ledger, since its records come soon. So a record waits for at most `idle_s`, and for at most
-an eighth of the silence before it. A lost signal costs the same and nothing else.
+Other processes of the plane signal as well (`runtime.sent_elsewhere`), a little later. A record
+without a signal that a fetch finds by itself says that there are other producers and that more may
+follow: from then on the pause is `quick_s`, and grows with the time that nothing has come, to an
+eighth of it. It ends when the signal of that record comes after all. The same follows when another
+process that does not signal has committed to the ledger, since its records come soon. So a record
+waits for at most `idle_s`, and for at most an eighth of the silence before it. A lost signal costs
+the same and nothing else.
 
 A fetch names every partition, and broker and client go through all of them for an answer that is
 mostly about one. So a fetch that follows a signal asks for the partitions that were signalled, and
@@ -44,6 +46,7 @@ from aiokafka import TopicPartition
 from wharfinger.runtime.backends import Capabilities
 from wharfinger.runtime.handed_over import AnsweredFetch, HandedOver, note_seeks, sought_at
 from wharfinger.runtime.observability import METRICS
+from wharfinger.runtime.producer import SentBatch
 from wharfinger.runtime.send_signals import SendSignals, WakeUp
 from wharfinger.runtime.unpacking import bound
 
@@ -126,6 +129,10 @@ class PacedFetches:
         self._assignment: Any = None
         """That of the fetch under way. The client ends the fetches of another one first."""
         self._silent_since = self._loop.time()
+        """When something last came without a signal, but for `_unsignalled`."""
+        self._unsignalled: dict[TopicPartition, tuple[int, float]] = {}
+        """Offset and time of what a fetch found by itself and whose signal may still be on its
+        way."""
         self._began = self._all_due = 0.0
         """When the last fetch began, and when all partitions have their turn."""
         self._withheld_last = False
@@ -190,6 +197,7 @@ class PacedFetches:
             # positions are about to be set: do not let them wait
             self._assignment, self._silent_since = assignment, self._loop.time()
             self._all_due = 0.0
+            self._unsignalled.clear()
             self._ends.clear()
             self._vain.clear()
             self._handed_over.clear()
@@ -210,7 +218,7 @@ class PacedFetches:
             times = max((self._vain.get(tp, (0, 0))[1] for tp in behind), default=0)
             wanted, wait_ms = behind, round(1000 * self._pace.quick_s * times)
         else:
-            self._all_due = now + self._pace.pause_s(now - self._silent_since)
+            self._all_due = now + self._pace.pause_s(self._silence_s(now))
             withheld = {} if self._withheld_last else self._withheld()
             self._withheld_last = bool(withheld)
             wanted, wait_ms = self._positions(assignment.tps), 0
@@ -285,13 +293,25 @@ class PacedFetches:
     def _note_signals(self) -> None:
         for batch in self._wakeup.clear():
             if batch.offset < 0:
-                self._all_due = 0.0
+                self._all_due = 0.0  # at once
                 continue
             tp = TopicPartition(batch.topic, batch.partition)
             if tp in self._assignment.tps:
                 self._ends[tp] = max(self._ends.get(tp, 0), batch.end)
                 if batch.records:
                     self._handed_over.add(tp, batch)
+                self._note_late_signal(tp, batch)
+
+    def _note_late_signal(self, tp: TopicPartition, batch: SentBatch) -> None:
+        """A fetch may find a record before its signal comes, above all from another process."""
+        offset, _ = self._unsignalled.get(tp, (-1, 0.0))
+        if batch.offset <= offset < batch.end:
+            del self._unsignalled[tp]
+            if self._all_due:
+                self._all_due = self._began + self._pace.pause_s(self._silence_s(self._began))
+
+    def _silence_s(self, now: float) -> float:
+        return now - max([self._silent_since, *(at for _, at in self._unsignalled.values())])
 
     def _has_more(self, tp: TopicPartition) -> bool:
         """Whether the partition is known to go on behind what has come of it."""
@@ -319,7 +339,8 @@ class PacedFetches:
                 self._given.pop(tp, None)
                 if tp not in behind and known <= offset:
                     # more may follow, from a process that gives no signals
-                    self._silent_since = now = self._loop.time()
+                    now = self._loop.time()
+                    self._unsignalled[tp] = offset, now
                     self._all_due = min(self._all_due, now + self._pace.quick_s)
             elif tp in behind:
                 before, times = self._vain.get(tp, (0, 0))

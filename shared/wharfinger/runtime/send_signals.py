@@ -79,6 +79,8 @@ class SendSignals:
         self._lock = threading.Lock()
         self._readers: dict[str, tuple[WakeUp, ...]] = {}
         self._others: Callable[[SentBatch], object] | None = None
+        self.topics: tuple[str, ...] = ()
+        """Those that have readers, in order of name."""
 
     def sent(self, batch: SentBatch) -> None:
         """By a producer of this process."""
@@ -104,8 +106,13 @@ class SendSignals:
         with self._lock:
             for topic in topics:
                 self._readers[topic] = (*self._readers.get(topic, ()), reader)
+            self._note_topics()
 
     def forget(self, reader: WakeUp) -> None:
         with self._lock:
             for topic, readers in self._readers.items():
                 self._readers[topic] = tuple(one for one in readers if one is not reader)
+            self._note_topics()
+
+    def _note_topics(self) -> None:
+        self.topics = tuple(sorted(topic for topic, readers in self._readers.items() if readers))

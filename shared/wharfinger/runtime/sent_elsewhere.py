@@ -1,10 +1,13 @@
-"""Signals between the processes of a plane on one machine: what the broker has acknowledged to the
-producers of one of them.
+"""What producers of one process of a plane have sent, for the readers of its other processes on the
+same machine.
 
 The memory broker does not wake its readers (`runtime.fetch_pacing`). Each process has a datagram
-socket in the plane's `run` directory, and sends to those of the others how far each partition goes.
-Where a process has too many datagrams waiting, its next one has the newest of what it missed. A
-signal that is lost costs a pause of a reader and nothing else.
+socket in the plane's `run` directory. A datagram names the topics that its sender reads, and the
+batches that the broker has acknowledged to its producers, of topics that the receiver reads. Small
+batches go with their bytes: a reader takes them without a fetch (`runtime.handed_over`).
+
+Where a process has too many datagrams waiting, its next one has what it missed. A datagram that is
+lost costs a pause of a reader and nothing else.
 """
 
 from __future__ import annotations
@@ -13,13 +16,14 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from wharfinger.domain.value import json_decoder
+from wharfinger.domain.value import reading_types
 from wharfinger.runtime.logs import get_logger
 from wharfinger.runtime.producer import SentBatch
 from wharfinger.runtime.send_signals import SendSignals
@@ -35,16 +39,77 @@ AGAIN_S = 0.005
 """When a process is tried again that has too many datagrams waiting."""
 
 FRESH_S = 60.0
-"""Others that have signalled within this time are taken to signal all that they send."""
+"""Others that have sent a datagram within this time are taken to signal all that they send."""
+
+GREET_S = FRESH_S / 4
+"""After so long without one, a process sends a datagram without batches."""
 
 DATAGRAM_BYTES_MAX = 1 << 16
 
-Ends = dict[tuple[str, int], int]
-"""(topic, partition) -> the offset behind its last record; partition -1: somewhere on the topic."""
+RECORDS_BYTES_MAX = 3 * DATAGRAM_BYTES_MAX // 4
+"""Of the batches that wait for one process. What is more, its readers fetch."""
 
 log = get_logger()
 
-_decode = json_decoder(list[tuple[str, int, int]]).decode
+
+class Datagram(NamedTuple):
+    """`sender`: the name of its process. `reads`: the topics that are read there."""
+
+    sender: str
+    reads: Sequence[str]
+    batches: Sequence[SentBatch]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+with reading_types:
+    _decode = msgspec.msgpack.Decoder(Datagram).decode
+
+
+class UnsentBatches:
+    """Batches that wait to be sent, of which a bounded number of bytes is kept."""
+
+    def __init__(self) -> None:
+        self._batches: list[SentBatch] = []
+        self._bytes = 0
+        self._ranges: dict[tuple[str, int], tuple[int, int]] = {}
+        """From where and how far (topic, partition) was sent to without bytes that are kept;
+        partition -1: somewhere on the topic."""
+
+    def add(self, batch: SentBatch) -> None:
+        if batch.records and self._bytes + len(batch.records) <= RECORDS_BYTES_MAX:
+            self._batches.append(batch)
+            self._bytes += len(batch.records)
+        else:
+            place = batch.topic, batch.partition
+            offset, end = self._ranges.get(place, (batch.offset, batch.end))
+            self._ranges[place] = min(offset, batch.offset), max(end, batch.end)
+
+    def all(self) -> list[SentBatch]:
+        return [
+            *self._batches,
+            *(SentBatch(*place, *offsets) for place, offsets in self._ranges.items()),
+        ]
+
+
+class Neighbour:
+    """Another process, and what waits to be sent to it."""
+
+    def __init__(self) -> None:
+        self.reads: frozenset[str] | None = None
+        """Its topics; None: not known."""
+        self.waiting = UnsentBatches()
+        self.told: Sequence[str] = ()
+        self.told_at = -FRESH_S
+        """What it was last sent as the topics that are read here, and when."""
+
+    def add(self, batches: Iterable[SentBatch]) -> None:
+        for batch in batches:
+            if self.reads is None or batch.topic in self.reads:
+                self.waiting.add(batch)
+
+    def sent(self, reads: Sequence[str]) -> None:
+        """All that waited."""
+        self.waiting, self.told, self.told_at = UnsentBatches(), reads, time.monotonic()
 
 
 class SentElsewhere:
@@ -53,12 +118,12 @@ class SentElsewhere:
 
     def __init__(self, directory: Path, name: str, signals: SendSignals) -> None:
         self._path = directory / f"{name}{SUFFIX}"
+        self._name = name
         self._signals = signals
         self._lock = threading.Lock()
-        self._news: Ends = {}
+        self._news = UnsentBatches()
         self._scheduled = self._again = False
-        self._others: dict[Path, Ends] = {}
-        """What each of the others has not been sent yet."""
+        self._others: dict[str, Neighbour] = {}
         self._heard_at = -FRESH_S
 
     @property
@@ -92,14 +157,19 @@ class SentElsewhere:
                 self._path.unlink(missing_ok=True)
 
     def _look(self) -> None:
-        found = sorted(self._path.parent.glob(f"*{SUFFIX}"))
-        self._others = {path: self._others.get(path, {}) for path in found if path != self._path}
+        found = sorted(path.stem for path in self._path.parent.glob(f"*{SUFFIX}"))
+        self._others = {
+            name: self._others.get(name) or Neighbour() for name in found if name != self._name
+        }
+        now = time.monotonic()
+        for name, other in list(self._others.items()):
+            if other.told != self._signals.topics or now - other.told_at >= GREET_S:
+                self._send_to(name, other, other.waiting.all())
 
     def _tell(self, batch: SentBatch) -> None:
         """From any thread."""
-        place = batch.topic, batch.partition
         with self._lock:
-            self._news[place] = max(self._news.get(place, -1), batch.end)
+            self._news.add(batch)
             if self._scheduled:
                 return
             self._scheduled = True
@@ -108,20 +178,23 @@ class SentElsewhere:
 
     def _send(self) -> None:
         with self._lock:
-            news, self._news, self._scheduled = self._news, {}, False
-        for path, missed in list(self._others.items()):
-            missed.update(news)
-            if not missed:
-                continue
-            try:
-                self._socket.sendto(_encoded(missed), str(path))
-                missed.clear()
-            except BlockingIOError:
-                if not self._again:
-                    self._again = True
-                    self._loop.call_later(AGAIN_S, self._send_again)
-            except OSError:  # it has ended
-                del self._others[path]
+            news, self._news, self._scheduled = self._news.all(), UnsentBatches(), False
+        for name, other in list(self._others.items()):
+            other.add(news)
+            if waiting := other.waiting.all():
+                self._send_to(name, other, waiting)
+
+    def _send_to(self, name: str, other: Neighbour, batches: Sequence[SentBatch]) -> None:
+        datagram = Datagram(self._name, self._signals.topics, batches)
+        try:
+            self._socket.sendto(_encode(datagram), str(self._path.with_name(name + SUFFIX)))
+            other.sent(datagram.reads)
+        except BlockingIOError:
+            if not self._again:
+                self._again = True
+                self._loop.call_later(AGAIN_S, self._send_again)
+        except OSError:  # it has ended
+            del self._others[name]
 
     def _send_again(self) -> None:
         self._again = False
@@ -131,20 +204,14 @@ class SentElsewhere:
     def _received(self) -> None:
         while True:
             try:
-                datagram = self._socket.recv(DATAGRAM_BYTES_MAX)
+                received = self._socket.recv(DATAGRAM_BYTES_MAX)
             except BlockingIOError:
                 return
+            try:
+                sender, reads, batches = _decode(received)
+            except msgspec.MsgspecError:  # of something else on this machine
+                continue
             self._heard_at = time.monotonic()
-            with suppress(msgspec.MsgspecError):  # of something else on this machine
-                self._signals.hear(_batches(_decode(datagram)))
-
-
-def _encoded(ends: Ends) -> bytes:
-    return msgspec.json.encode([(*place, end) for place, end in ends.items()])
-
-
-def _batches(ends: Iterable[tuple[str, int, int]]) -> list[SentBatch]:
-    return [
-        SentBatch(topic) if partition < 0 or end < 1 else SentBatch(topic, partition, end - 1, end)
-        for topic, partition, end in ends
-    ]
+            if (other := self._others.get(sender)) is not None:
+                other.reads = frozenset(reads)
+            self._signals.hear(batches)
