@@ -28,6 +28,7 @@ from tests.failures import Failures
 from tests.watchdog import Watchdog
 
 from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.interpreter import fast_loops
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     A worker of xdist ignores Ctrl-C, and so would every command that a test starts and means to end
     by it."""
+    fast_loops()  # as the services that tests run in this process
     os.environ["WHARFINGER_OWNER_PID"] = str(os.getpid())
     if hasattr(config, "workerinput"):
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -24,7 +24,7 @@ from cryptography.fernet import Fernet
 
 from wharfinger.domain.text import one_line
 from wharfinger.runtime.believed_sources import BelievedSources
-from wharfinger.runtime.interpreter import one_heap, seldom_collect, short_turns, small_reads
+from wharfinger.runtime.interpreter import fast_loops, one_heap, seldom_collect, short_turns
 from wharfinger.runtime.kube.kubeconfig import KubeconfigError, in_cluster, read_kubeconfig
 from wharfinger.runtime.ledger import LedgerUnavailable
 from wharfinger.runtime.ledger.at_position import PastDatabase
@@ -68,7 +68,7 @@ log = get_logger()
 def run() -> int:
     """Until SIGTERM or SIGINT."""
     one_heap()
-    small_reads()
+    fast_loops()
     short_turns()
     try:
         settings = load_settings()

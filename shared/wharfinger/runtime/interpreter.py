@@ -1,19 +1,16 @@
-"""What a process sets of Python and the C library: how often Python looks for cycles, what goes
-back to the system meanwhile, how much a socket is read at once, and how long a thread keeps the
-interpreter.
+"""What a process sets of Python and the C library: its event loops, how often Python looks for
+cycles, what goes back to the system meanwhile, and how long a thread keeps the interpreter.
 
 Python's defaults walk the young objects every 700 allocations and everything now and then: with
 states of some hundred thousand small values that was a quarter of the time of a replay. Hardly
 anything of ours is cyclic, so it is enough to look seldom.
 """
 
-import asyncio.selector_events
-import asyncio.sslproto
+import asyncio
 import ctypes
 import gc
 import sys
 import time
-from typing import Any
 
 YOUNG_MAX = 100_000
 FULL_SHARE = 1000
@@ -23,8 +20,6 @@ _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 _MALLOPT = getattr(ctypes.CDLL(None), "mallopt", None)
 _ARENA_MAX, _MMAP_THRESHOLD = -8, -3
 _MMAP_BYTES = 128 * 1024
-READ_BYTES = 64 * 1024
-"""Well below `_MMAP_BYTES`."""
 TURN_S = 0.001
 
 
@@ -53,20 +48,16 @@ def short_turns() -> None:
     sys.setswitchinterval(TURN_S)
 
 
-def small_reads() -> None:
-    """Sockets of asyncio are read by at most `READ_BYTES` at once.
+def fast_loops() -> None:
+    """Event loops that are made from now on, in any thread, are those of libuv.
 
-    asyncio reads into a new block of 256 KiB and then shortens it to what came. The C library gets
-    a block as large as that from the system each time: 15 us of processor for an answer of some
-    hundred bytes, where 64 KiB take 2.5 us. At a light load a binding takes about a hundred such
-    answers of database and broker. A Python without these classes reads as it does."""
-    for module, name in (
-        (asyncio.selector_events, "_SelectorTransport"),
-        (asyncio.sslproto, "SSLProtocol"),
-    ):
-        reader: Any = getattr(module, name, None)
-        if hasattr(reader, "max_size"):
-            reader.max_size = READ_BYTES
+    At a light load a binding is some hundred turns of event loops, each with little to do in it,
+    and a quarter of a service's processor time was asyncio's own Python. Frameworks make loops of
+    their own for their threads, so the policy is set and not one loop chosen.
+    """
+    import uvloop  # commands run without it
+
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
 
 def seldom_collect() -> None:

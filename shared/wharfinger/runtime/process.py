@@ -31,7 +31,7 @@ from wharfinger.runtime.incarnation_watch import (
     TopicWatch,
     begin_topics,
 )
-from wharfinger.runtime.interpreter import one_heap, seldom_collect, short_turns, small_reads
+from wharfinger.runtime.interpreter import fast_loops, one_heap, seldom_collect, short_turns
 from wharfinger.runtime.ledger import Ledger, LedgerError, LedgerUnavailable
 from wharfinger.runtime.log_setup import configure_logging
 from wharfinger.runtime.logs import get_logger
@@ -74,7 +74,7 @@ def run_process(name: str, builders: Mapping[str, Builder]) -> int:
     """Run these services until SIGTERM or SIGINT. Returns the exit code: 0 stopped, 2 cannot start
     (one line on standard error), 69 its plane is gone, 70 failed and to be restarted."""
     one_heap()
-    small_reads()
+    fast_loops()
     short_turns()
     try:
         settings = load_settings()
