@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 
 import pytest
@@ -87,14 +87,19 @@ class Teller:
 
 
 def a_teller(
-    context: ServiceContext, teller: Teller | str, loaded: Iterable[Loaded] = ()
+    context: ServiceContext,
+    teller: Teller | str,
+    loaded: Iterable[Loaded] = (),
+    can_wait: Callable[[Tally], bool] = lambda _: False,
 ) -> ObserverService[Tally]:
     async def load(groups: frozenset[int]) -> Iterable[Loaded]:
         await asyncio.sleep(0.2)  # as the ledger may take its time
         return loaded
 
     observer = Teller(teller) if isinstance(teller, str) else teller
-    observing = Observing("tests-teller", observer, (CLUSTER_STATE, ASSIGNMENTS), (BINDINGS,), load)
+    observing = Observing(
+        "tests-teller", observer, (CLUSTER_STATE, ASSIGNMENTS), (BINDINGS,), load, can_wait=can_wait
+    )
     return ObserverService(observing, context)
 
 
@@ -164,6 +169,28 @@ async def test_what_was_accepted_together_is_told_together(
             await asyncio.sleep(0.2)  # several times what is coalesced
         await service.loop.offer([Message(BINDINGS.name, 0, 0, withdrawn(2), together=mark)])
         await until(lambda: told_are(0, 3))
+
+
+async def test_what_can_wait_is_told_with_what_follows(
+    context: ServiceContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observer_loop, "GATHER_S", PATIENCE_S)
+    service = a_teller(context, "oslo", can_wait=lambda tally: len(tally.seen) == 1)
+    async with running(service):
+        await until(lambda: _tells(context, "oslo", 0))
+        await facts(context, 0, 1)
+        await asyncio.sleep(0.2)  # several times what is coalesced
+        await facts(context, 1, 1)
+        await until(lambda: _tells(context, "oslo", 2))
+        assert await told(context, "oslo") == [0, 2]
+
+
+async def test_what_can_wait_is_told_though_nothing_follows(context: ServiceContext) -> None:
+    service = a_teller(context, "oslo", can_wait=lambda tally: len(tally.seen) > 0)
+    async with running(service):
+        await until(lambda: _tells(context, "oslo", 0))
+        await facts(context, 0, 1)
+        await until(lambda: _tells(context, "oslo", 1))
 
 
 async def test_the_next_is_told_soon_after_a_publication_that_had_to_load(

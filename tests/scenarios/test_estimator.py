@@ -34,7 +34,7 @@ from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.codec import decode, encode
 from wharfinger.events.decisions import NodeShare
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.stages.estimator import EstimatorObserver
+from wharfinger.stages.estimator import EstimatorObserver, only_decided
 from wharfinger.stages.estimator.cluster import ClusterEstimate
 
 SMALL = needs(cpu=1000, memory=GIB)
@@ -126,6 +126,25 @@ def test_a_replica_is_counted_once_on_its_way_from_assigned_to_observed(world: E
     world.given(PodsObserved(CLUSTER, "a", pods[:1]))
     world.decided("fleet/0", Assigned(2, "d2", "web", "u", 1, SMALL))
     assert world.said().free["cpu"] == 5500
+
+
+def test_what_the_plane_decided_itself_can_wait_and_all_else_cannot(world: Estimator) -> None:
+    assert not only_decided(world.state)  # nodes are new
+    world.said()
+    assert not only_decided(world.state)  # nothing is new
+    world.decided("fleet/0", Assigned(1, "d1", "web", "u", 2, SMALL))
+    assert only_decided(world.state)
+    world.wants("api", SMALL)
+    assert only_decided(world.state)  # of a class that is counted
+    world.wants("db", needs(cpu=2000))
+    assert not only_decided(world.state)
+    world.said()
+    world.decided(STREAM, Placed(1, "p1", "web", (NodeShare("a", (0, 1)),), SMALL))
+    assert only_decided(world.state)
+    world.given(PodsObserved(CLUSTER, "a", (Pod("u", "other-0", SMALL, "a", "other", 0),)))
+    assert not only_decided(world.state)
+    assert world.said().accounted_through == {"fleet/0": 1, STREAM: 1}
+    assert not only_decided(world.state)
 
 
 def test_a_fleet_with_its_own_schedulers_is_counted_once_too(world: Estimator) -> None:

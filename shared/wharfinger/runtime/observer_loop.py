@@ -2,7 +2,8 @@
 coalescing time.
 
 What was accepted together is published from together: an observer waits for the rest of it, for
-`REST_S` at most.
+`REST_S` at most. Where only the plane's own decisions are new, it waits for the ones that follow
+from them, for `GATHER_S` at most: the stages know of them without it.
 
 An observer has no history of its own. Whenever its partitions change it begins again: current
 assignments from the ledger, then every fact from the beginning of its topics; and it publishes
@@ -56,6 +57,10 @@ REST_TIMES = 9
 """After a publication the next one waits for so many times as long as it took, so that publishing
 takes a tenth of the time at most, and less where other work needs the processor."""
 
+GATHER_S = 0.1
+"""A cluster decides within this time, in most cases, about what a fleet shard has assigned to it.
+Told apart, each of both was an estimate, and for the fleet shard an input and a round."""
+
 FOLD_EVERY_S = 1.0
 """While it rests between two publications it folds what has come, so that its readers are not held
 back."""
@@ -67,7 +72,8 @@ class ObserverLoop(Generic[S]):
     the questions there. `coalesce_s`: how long changes are gathered before they are published.
     `incarnation`: of the ledger, for the envelope. `refuse`: makes a dead letter of a message that
     the observer fails on; without it such a message ends the loop. `reads`: whether a place is read
-    here, of those that hold what was accepted together."""
+    here, of those that hold what was accepted together. `can_wait`: whether all that is new was
+    decided by the plane itself."""
 
     def __init__(
         self,
@@ -85,7 +91,9 @@ class ObserverLoop(Generic[S]):
         incarnation: int = FIRST,
         refuse: Callable[[Message, str], Awaitable[None]] | None = None,
         reads: Callable[[str], bool] = lambda _: False,
+        can_wait: Callable[[S], bool] = lambda _: False,
     ) -> None:
+        self._can_wait = can_wait
         self._refuse = refuse
         self._reads = reads
         self._acceptances = Acceptances(reads)
@@ -195,12 +203,14 @@ class ObserverLoop(Generic[S]):
                 if not self._caught_up:
                     self.progress.moved(more=bool(self._waiting))
                     continue
+                began_s = loop.time()
                 while (
                     rest := self._published_at + self._rest_s - loop.time()
                 ) > 0 and not self._stopping:
                     await asyncio.sleep(min(rest, FOLD_EVERY_S))
                     await self._fold()
                 await self._fold_rest(loop)
+                await self._gather(began_s + GATHER_S)
                 if not self._caught_up:  # suspended meanwhile
                     self.progress.moved(more=bool(self._waiting))
                     continue
@@ -242,6 +252,17 @@ class ObserverLoop(Generic[S]):
                     await self._work.wait()
             except TimeoutError:
                 self._acceptances = Acceptances(self._reads)
+            self._work.clear()
+            await self._fold()
+
+    async def _gather(self, until_s: float) -> None:
+        """Fold what follows from the plane's own decisions, until then at most."""
+        while self._can_wait(self.state) and not self._stopping:
+            try:
+                async with asyncio.timeout_at(until_s):
+                    await self._work.wait()
+            except TimeoutError:
+                return
             self._work.clear()
             await self._fold()
 

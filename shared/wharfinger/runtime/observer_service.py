@@ -38,7 +38,7 @@ log = get_logger()
 @dataclass(frozen=True, slots=True)
 class Observing(Generic[S]):
     """What runs. `load(groups)` gives the events that bring a fresh state to the present for these
-    partitions."""
+    partitions. `turn`, `can_wait`: see `ObserverLoop`."""
 
     name: str
     observer: Observer[S]
@@ -47,6 +47,7 @@ class Observing(Generic[S]):
     load: Callable[[frozenset[int]], Awaitable[Iterable[Loaded]]]
     coalesce_s: float = field(default=0.05)
     turn: Callable[[S, Micros], None] | None = None
+    can_wait: Callable[[S], bool] = lambda _: False
 
 
 class ObserverService(GroupService, Generic[S]):
@@ -89,6 +90,7 @@ class ObserverService(GroupService, Generic[S]):
             incarnation=context.ledger_incarnation,
             refuse=self._reading.refuse,
             reads=self._reads,
+            can_wait=observing.can_wait,
         )
         self._broadcast = BroadcastReading(
             self.name,

@@ -5,6 +5,6 @@ and decides nothing.
 when to publish.
 """
 
-from wharfinger.stages.estimator.observer import EstimatorObserver, EstimatorState
+from wharfinger.stages.estimator.observer import EstimatorObserver, EstimatorState, only_decided
 
-__all__ = ["EstimatorObserver", "EstimatorState"]
+__all__ = ["EstimatorObserver", "EstimatorState", "only_decided"]

@@ -50,9 +50,10 @@ class EstimatorState:
     `bindings`: name -> key of its class. `live`: key -> class with the number of its bindings.
     `asking`: the classes in the form in which they are counted; rebuilt if `classes_stale`.
     `priority_classes`: binding -> its priority class. `allotted`: policy -> cluster -> the quota
-    that the policy gives the cluster. `changed`: clusters to estimate again. `quoted`: clusters
-    whose published estimate has quotas. `removed`: clusters that left and did not join again;
-    nothing is published for them. `policies`: pools and prices. `returns`: cluster -> time at which
+    that the policy gives the cluster. `changed`: clusters to estimate again; `decided`: others, of
+    which only decisions about bindings are new. `quoted`: clusters whose published estimate has
+    quotas. `removed`: clusters that left and did not join again; nothing is published for them.
+    `policies`: pools and prices. `returns`: cluster -> time at which
     a sold-out offering may be requested again. `demands`: what replicas of the classes take.
     """
 
@@ -66,6 +67,7 @@ class EstimatorState:
     quoted: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
+    decided: set[str] = field(default_factory=set)
     policies: PoolPolicies = field(default_factory=PoolPolicies)
     returns: dict[str, Micros] = field(default_factory=dict)
     demands: KnownDemands = field(default_factory=KnownDemands)
@@ -115,7 +117,7 @@ class EstimatorObserver:
                 state.changed.add(name)
             case AssignmentsDecided() as decided:
                 if state.cluster(decided.cluster).take_assignments(decided, at):
-                    state.changed.add(decided.cluster)
+                    state.decided.add(decided.cluster)
             case ClusterObserved() as observed:
                 state.cluster(observed.cluster.name).summarise(observed.cluster.summary)
                 state.removed.discard(observed.cluster.name)
@@ -150,10 +152,11 @@ class EstimatorObserver:
             if name in state.clusters:
                 state.changed.add(name)
         publications: list[Publication] = []
-        for name in sorted(state.changed - state.removed):
+        for name in sorted((state.changed | state.decided) - state.removed):
             with self.failures.of(name):
                 publications += self._of_cluster(state, name, at)
         state.changed.clear()
+        state.decided.clear()
         return publications
 
     def _of_cluster(self, state: EstimatorState, name: str, at: Micros) -> list[Publication]:
@@ -176,6 +179,11 @@ class EstimatorObserver:
         """Returns the time at which a sold-out offering may be requested again; None if there is
         none. Nothing else changes the capacity without a fact."""
         return min(state.returns.values(), default=None)
+
+
+def only_decided(state: EstimatorState) -> bool:
+    """Whether something is new, and all of it was decided by the plane itself."""
+    return bool(state.decided) and not state.changed and not state.classes_stale
 
 
 def _request(state: EstimatorState, binding: Binding) -> None:
