@@ -13,6 +13,7 @@ lost costs a pause of a reader and nothing else.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 import time
@@ -31,6 +32,9 @@ from wharfinger.runtime.send_signals import SendSignals
 SUFFIX = ".sent"
 PATH_BYTES_MAX = 100
 """Operating systems take addresses of 104 bytes and more."""
+
+OWNER_ONLY = 0o600
+"""What comes by the socket is read as records of the broker."""
 
 LOOK_S = 1.0
 """How often it is looked for processes that have started or ended."""
@@ -141,7 +145,10 @@ class SentElsewhere:
             self._socket.setblocking(False)
             try:
                 self._path.unlink(missing_ok=True)  # of a process that was killed
+                with suppress(OSError):  # Linux alone takes it before the socket has a path
+                    os.fchmod(self._socket.fileno(), OWNER_ONLY)
                 self._socket.bind(str(self._path))
+                self._path.chmod(OWNER_ONLY)
             except OSError as error:
                 log.warning("sent_elsewhere.off", why=str(error))
                 return
