@@ -193,6 +193,16 @@ async def test_what_can_wait_is_told_though_nothing_follows(context: ServiceCont
         await until(lambda: _tells(context, "oslo", 1))
 
 
+async def test_more_that_comes_all_the_time_holds_up_nothing(context: ServiceContext) -> None:
+    """A wait for what is there already is over before its limit is looked at."""
+    loop = a_teller(context, "oslo").loop
+    now_s = asyncio.get_running_loop().time()
+    loop.nudge()
+    assert await loop._work_by(now_s + PATIENCE_S)
+    loop.nudge()
+    assert not await loop._work_by(now_s - 1.0)
+
+
 async def test_the_next_is_told_soon_after_a_publication_that_had_to_load(
     context: ServiceContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

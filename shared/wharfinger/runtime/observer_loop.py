@@ -209,7 +209,7 @@ class ObserverLoop(Generic[S]):
                 ) > 0 and not self._stopping:
                     await asyncio.sleep(min(rest, FOLD_EVERY_S))
                     await self._fold()
-                await self._fold_rest(loop)
+                await self._fold_rest(loop.time() + REST_S)
                 await self._gather(began_s + GATHER_S)
                 if not self._caught_up:  # suspended meanwhile
                     self.progress.moved(more=bool(self._waiting))
@@ -243,28 +243,32 @@ class ObserverLoop(Generic[S]):
             pass
         self._work.clear()
 
-    async def _fold_rest(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Fold the rest of what was accepted together."""
-        until = loop.time() + REST_S
+    async def _fold_rest(self, until_s: float) -> None:
+        """Fold the rest of what was accepted together. What has not come until then is no longer
+        waited for."""
         while self._acceptances.incomplete() and not self._stopping:
-            try:
-                async with asyncio.timeout_at(until):
-                    await self._work.wait()
-            except TimeoutError:
+            if not await self._work_by(until_s):
                 self._acceptances = Acceptances(self._reads)
-            self._work.clear()
+                return
             await self._fold()
 
     async def _gather(self, until_s: float) -> None:
         """Fold what follows from the plane's own decisions, until then at most."""
-        while self._can_wait(self.state) and not self._stopping:
-            try:
-                async with asyncio.timeout_at(until_s):
-                    await self._work.wait()
-            except TimeoutError:
-                return
-            self._work.clear()
+        while self._can_wait(self.state) and not self._stopping and await self._work_by(until_s):
             await self._fold()
+
+    async def _work_by(self, until_s: float) -> bool:
+        """Whether something comes before that time of the loop. A wait that is over at once does
+        not look at its limit: under a steady load there is always something."""
+        if asyncio.get_running_loop().time() >= until_s:
+            return False
+        try:
+            async with asyncio.timeout_at(until_s):
+                await self._work.wait()
+        except TimeoutError:
+            return False
+        self._work.clear()
+        return True
 
     async def _fold(self) -> None:
         """Fold all messages that wait. After every 200 the other tasks of this loop get a turn,
