@@ -27,7 +27,7 @@ from tests.deadline import Deadline
 from tests.failures import Failures
 from tests.watchdog import Watchdog
 
-from wharfinger.runtime.backends import Backend
+from wharfinger.runtime.backends import Backend, notice_lost_connections
 from wharfinger.runtime.interpreter import fast_loops
 
 
@@ -38,7 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
     A worker of xdist ignores Ctrl-C, and so would every command that a test starts and means to end
     by it."""
-    fast_loops()  # as the services that tests run in this process
+    # as in the services that tests run in this process
+    fast_loops()
+    notice_lost_connections()
     os.environ["WHARFINGER_OWNER_PID"] = str(os.getpid())
     if hasattr(config, "workerinput"):
         signal.signal(signal.SIGINT, signal.default_int_handler)

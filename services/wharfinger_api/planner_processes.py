@@ -105,7 +105,8 @@ async def _planned(
     why."""
     assert process.stdin is not None, "it has a pipe"
     assert process.stdout is not None, "it has a pipe"
-    with suppress(BrokenPipeError, ConnectionResetError):
+    # libuv says RuntimeError where the pipe of a process that has ended is closed already
+    with suppress(BrokenPipeError, ConnectionResetError, RuntimeError):
         process.stdin.write(msgspec.json.encode(request) + b"\n")
         await process.stdin.drain()
     began = False

@@ -271,3 +271,13 @@ def test_a_batch_without_bytes_is_a_gap() -> None:
     assert kept.take(partition, 5, since=0.0) is None
     kept.add(partition, SentBatch("t", 0, 5, 6, b"f", 1.0))
     assert kept.take(partition, 5, since=1.0) is None
+
+
+def test_what_was_read_otherwise_takes_no_room() -> None:
+    partition, kept = TopicPartition("t", 0), HandedOver()
+    for offset in range(3):
+        kept.add(partition, SentBatch("t", 0, offset, offset + 1, bytes(10), 1.0))
+    kept.drop(partition, 2)
+    kept.drop(TopicPartition("t", 1), 9)
+    assert kept._bytes == 10
+    assert kept.take(partition, 2, since=0.0) == (bytes(10), 3)

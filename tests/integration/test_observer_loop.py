@@ -185,6 +185,27 @@ async def test_what_can_wait_is_told_with_what_follows(
         assert await told(context, "oslo") == [0, 2]
 
 
+async def test_what_was_accepted_together_is_told_together_after_what_can_wait(
+    context: ServiceContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observer_loop, "REST_S", PATIENCE_S)
+    monkeypatch.setattr(observer_loop, "GATHER_S", PATIENCE_S)
+    service = a_teller(context, "oslo", can_wait=lambda tally: len(tally.seen) == 1)
+    place = CLUSTER_STATE.name, context.cluster_partition("k")
+    mark = Together("one", (f"{place[0]}/{place[1]}", f"{BINDINGS.name}/0"))
+    async with running(service):
+        await until(lambda: _tells(context, "oslo", 0))
+        for message in (
+            Message(*place, 0, withdrawn(0)),
+            Message(*place, 1, withdrawn(1), together=mark),
+        ):
+            await service.loop.offer([message])
+            await asyncio.sleep(0.2)  # several times what is coalesced
+        await service.loop.offer([Message(BINDINGS.name, 0, 0, withdrawn(2), together=mark)])
+        await until(lambda: _tells(context, "oslo", 3))
+        assert await told(context, "oslo") == [0, 3]
+
+
 async def test_what_can_wait_is_told_though_nothing_follows(context: ServiceContext) -> None:
     service = a_teller(context, "oslo", can_wait=lambda tally: len(tally.seen) > 0)
     async with running(service):

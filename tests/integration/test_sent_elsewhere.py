@@ -152,39 +152,56 @@ def received(reading: socket.socket) -> list[SentBatch]:
 
 @given(
     batches=st.lists(
-        st.builds(
-            lambda topic, records: (topic, records),
-            st.sampled_from(["a", "b"]),
-            st.sampled_from([0, 1, 10_000, RECORDS_BYTES_MAX, RECORDS_BYTES_MAX + 1]),
+        st.tuples(
+            st.sampled_from(["a", "b" * 200]),
+            st.integers(0, 300),
+            st.sampled_from([0, 1, 100, 10_000, RECORDS_BYTES_MAX]),
         ),
         max_size=20,
-    )
+    ),
+    partitions=st.sampled_from([1, 100, 2000]),
 )
-def test_what_waits_is_bounded_and_names_every_batch(batches: list[tuple[str, int]]) -> None:
-    waiting, ends = UnsentBatches(), {"a": 0, "b": 0}
-    for topic, size in batches:
-        waiting.add(SentBatch(topic, 0, ends[topic], ends[topic] + 1, bytes(size), 1.0))
-        ends[topic] += 1
+def test_what_waits_fits_into_a_datagram_and_names_every_batch(
+    batches: list[tuple[str, int, int]], partitions: int
+) -> None:
+    """`partitions`: of a topic of which each gets a batch that is too large."""
+    waiting, ends = UnsentBatches(), dict[tuple[str, int], int]()
+    large = [("c", partition, RECORDS_BYTES_MAX) for partition in range(partitions)]
+    for topic, partition, size in [*batches, *large, *batches]:
+        end = ends.get((topic, partition), 0)
+        waiting.add(SentBatch(topic, partition, end, end + 1, bytes(size), 1.0))
+        ends[topic, partition] = end + 1
     found = waiting.all()
-    assert sum(len(batch.records) for batch in found) <= RECORDS_BYTES_MAX
-    for topic, end in ends.items():
-        of_topic = [batch for batch in found if batch.topic == topic]
-        assert {n for batch in of_topic for n in range(batch.offset, batch.end)} == set(range(end))
-        assert sum(not batch.records for batch in of_topic) <= 1
-    assert len(msgspec.msgpack.encode(Datagram("one", ("a", "b"), found))) < DATAGRAM_BYTES_MAX
+    somewhere = {batch.topic for batch in found if batch.offset < 0}
+    for (topic, partition), end in ends.items():
+        offsets = {
+            offset
+            for batch in found
+            if (batch.topic, batch.partition) == (topic, partition)
+            for offset in range(batch.offset, batch.end)
+        }
+        assert topic in somewhere or offsets == set(range(end))
+    assert partitions > 1 or not somewhere
+    datagram = Datagram("one", ("a", "b" * 200, "c"), found)
+    assert len(msgspec.msgpack.encode(datagram)) <= DATAGRAM_BYTES_MAX
 
 
-async def test_who_does_not_come_for_its_signals_has_the_newest_later(directory: Path) -> None:
-    """The queue of a socket is short."""
-    slow = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with slow:
+@pytest.mark.parametrize("size", [1000, 45_000])
+async def test_who_does_not_come_for_its_signals_has_the_newest_later(
+    directory: Path, size: int
+) -> None:
+    """The queue of a socket is short, and what is in it fills the buffer of its sender."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as slow:
         slow.setblocking(False)
         slow.bind(str(directory / "slow.sent"))
-        async with a_process(directory, "one") as (one, _), a_process(directory, "two") as (two, _):
+        async with (
+            a_process(directory, "one") as (one, first),
+            a_process(directory, "two") as (two, _),
+        ):
             reader = a_reader(two)
-            await sent_until_heard(one, SentBatch(TOPIC, 0, 0, 1), reader)
-            for end in range(2, 2000):
-                one.sent(SentBatch(TOPIC, 0, end - 1, end, bytes(1000), 1.0))
+            await eventually(lambda: list(first._others) == ["slow", "two"])
+            for end in range(1, 2000):
+                one.sent(SentBatch(TOPIC, 0, end - 1, end, bytes(size), 1.0))
                 await asyncio.sleep(0)
             while max((batch.end for batch in reader.clear()), default=0) < 1999:
                 await reader.within(1.0)  # the slow one delays no other
@@ -219,7 +236,11 @@ async def test_what_is_no_signal_is_left_out(directory: Path) -> None:
     async with a_process(directory, "one") as (one, _), a_process(directory, "two") as (two, _):
         reader = a_reader(two)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as foreign:
-            for datagram in (b"no signal", msgspec.msgpack.encode(["one", 1, []])):
+            for datagram in (
+                b"no signal",
+                msgspec.msgpack.encode(["one", 1, []]),
+                b"\x93\xa2\xff\xfe\x90\x90",
+            ):
                 foreign.sendto(datagram, str(directory / "two.sent"))
         await sent_until_heard(one, SentBatch(TOPIC, 0, 0, 1), reader)
 

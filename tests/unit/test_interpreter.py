@@ -1,5 +1,5 @@
 """What a process sets of Python and the C library: what it does not use any more goes back to the
-system, sockets are read in small pieces, and a thread that computes lets others in."""
+system, its event loops are those of libuv, and a thread that computes lets others in."""
 
 from __future__ import annotations
 

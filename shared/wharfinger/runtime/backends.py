@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 from urllib.parse import parse_qs, urlsplit
 
 from wharfinger.domain.text import one_line
@@ -253,3 +254,37 @@ async def probe_database(url: str, timeout_s: float = 5.0) -> None:
         )
         raise BackendError(f"database {shown_database_url(url)}: {why}") from error
     await connection.close(timeout=timeout_s)
+
+
+def notice_lost_connections() -> None:
+    """From now on a request to a broker on a connection that was just lost closes it and is a
+    KafkaConnectionError, which the client tries again on a new one. It wraps methods of the client;
+    a test of this function notices when they move.
+
+    libuv closes a connection as soon as it is reset, and a write to it is a RuntimeError then.
+    asyncio takes such bytes and drops them, and that is what the client expects: it notices the
+    loss a few turns of the loop later, when its reader ends. A RuntimeError ends its background
+    tasks for good, and a producer without them never sends again."""
+    from aiokafka.conn import AIOKafkaConnection
+
+    for name in ("send", "_send_sasl_token"):
+        send = getattr(AIOKafkaConnection, name)
+        if not hasattr(send, "__wrapped__"):
+            setattr(AIOKafkaConnection, name, _where_connected(send))
+
+
+def _where_connected(send: Callable[..., Any]) -> Callable[..., Any]:
+    from aiokafka.conn import CloseReason
+    from aiokafka.errors import KafkaConnectionError
+
+    @wraps(send)
+    def sent(connection: Any, *arguments: Any, **options: Any) -> Any:
+        writer = connection._writer
+        if writer is not None and writer.transport.is_closing():
+            connection.close(reason=CloseReason.CONNECTION_BROKEN)
+            raise KafkaConnectionError(
+                f"Connection at {connection._host}:{connection._port} broken: it was reset"
+            )
+        return send(connection, *arguments, **options)
+
+    return sent

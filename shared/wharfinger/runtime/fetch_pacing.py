@@ -61,6 +61,9 @@ HOUSEKEEPING_S = 5.0
 """How often the client's fetch loop wakes where nothing happens. It is woken by every event that it
 has to act on."""
 
+CLOCK_TICK_S = 0.001
+"""Of the timers of libuv: a shorter wait would turn the loop until it is over."""
+
 VAIN_MAX = 10
 """So often in a row a partition is asked for what is known to be there, and is not given: it may be
 gone. A broker under load gives it the second or third time, so each time it has longer to look."""
@@ -133,8 +136,8 @@ class PacedFetches:
         self._unsignalled: dict[TopicPartition, tuple[int, float]] = {}
         """Offset and time of what a fetch found by itself and whose signal may still be on its
         way."""
-        self._began = self._all_due = 0.0
-        """When the last fetch began, and when all partitions have their turn."""
+        self._began = self._all_due = self._all_began = 0.0
+        """When the last fetch began, when all partitions have their turn, and had the last one."""
         self._withheld_last = False
         """Whether that turn was given last to what was asked for in vain."""
         self._ends: dict[TopicPartition, int] = {}
@@ -218,6 +221,7 @@ class PacedFetches:
             times = max((self._vain.get(tp, (0, 0))[1] for tp in behind), default=0)
             wanted, wait_ms = behind, round(1000 * self._pace.quick_s * times)
         else:
+            self._all_began = now
             self._all_due = now + self._pace.pause_s(self._silence_s(now))
             withheld = {} if self._withheld_last else self._withheld()
             self._withheld_last = bool(withheld)
@@ -243,7 +247,7 @@ class PacedFetches:
             waiting = {tp for tp in self._ends if self._has_more(tp)}
             behind = self._positions(waiting)
             left_s = self._all_due - self._loop.time()
-            if behind or left_s <= 0:
+            if behind or left_s < CLOCK_TICK_S:
                 return behind
             if not all(self._state(tp).has_valid_position for tp in assignment.tps):
                 await asyncio.sleep(self._pace.quick_s)
@@ -308,7 +312,8 @@ class PacedFetches:
         if batch.offset <= offset < batch.end:
             del self._unsignalled[tp]
             if self._all_due:
-                self._all_due = self._began + self._pace.pause_s(self._silence_s(self._began))
+                began = self._all_began
+                self._all_due = began + self._pace.pause_s(self._silence_s(began))
 
     def _silence_s(self, now: float) -> float:
         return now - max([self._silent_since, *(at for _, at in self._unsignalled.values())])
@@ -318,6 +323,7 @@ class PacedFetches:
         end, state = self._ends[tp], self._state(tp)
         if state.has_valid_position and state.position >= end:
             self._vain.pop(tp, None)
+            self._handed_over.drop(tp, state.position)
             return False
         if tp in self._fetcher._records and self._given.get(tp) == end:
             return False
@@ -340,6 +346,8 @@ class PacedFetches:
                 if tp not in behind and known <= offset:
                     # more may follow, from a process that gives no signals
                     now = self._loop.time()
+                    _, before = self._unsignalled.get(tp, (0, self._silent_since))
+                    self._silent_since = max(self._silent_since, before)
                     self._unsignalled[tp] = offset, now
                     self._all_due = min(self._all_due, now + self._pace.quick_s)
             elif tp in behind:

@@ -57,6 +57,12 @@ class HandedOver:
             self._bytes -= len(waiting.popleft().records)
         return (b"".join(found), offset) if found else None
 
+    def drop(self, tp: TopicPartition, offset: int) -> None:
+        """What ends there or before: it was read otherwise, before it was handed over."""
+        waiting = self._batches.get(tp)
+        while waiting and waiting[0].end <= offset:
+            self._bytes -= len(waiting.popleft().records)
+
     def clear(self) -> None:
         self._batches.clear()
         self._bytes = 0

@@ -2,8 +2,8 @@
 coalescing time.
 
 What was accepted together is published from together: an observer waits for the rest of it, for
-`REST_S` at most. Where only the plane's own decisions are new, it waits for the ones that follow
-from them, for `GATHER_S` at most: the stages know of them without it.
+`REST_S` at most. Where only the plane's own decisions are new, it waits for `GATHER_S`, or until
+something else comes: others follow from them, and the stages know of all of them without it.
 
 An observer has no history of its own. Whenever its partitions change it begins again: current
 assignments from the ledger, then every fact from the beginning of its topics; and it publishes
@@ -209,8 +209,8 @@ class ObserverLoop(Generic[S]):
                 ) > 0 and not self._stopping:
                     await asyncio.sleep(min(rest, FOLD_EVERY_S))
                     await self._fold()
-                await self._fold_rest(loop.time() + REST_S)
                 await self._gather(began_s + GATHER_S)
+                await self._fold_rest(loop.time() + REST_S)
                 if not self._caught_up:  # suspended meanwhile
                     self.progress.moved(more=bool(self._waiting))
                     continue
@@ -253,7 +253,8 @@ class ObserverLoop(Generic[S]):
             await self._fold()
 
     async def _gather(self, until_s: float) -> None:
-        """Fold what follows from the plane's own decisions, until then at most."""
+        """Fold what follows from the plane's own decisions, until then or until something else is
+        new."""
         while self._can_wait(self.state) and not self._stopping and await self._work_by(until_s):
             await self._fold()
 

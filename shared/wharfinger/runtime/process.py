@@ -22,7 +22,7 @@ from typing import NoReturn, Protocol
 
 from wharfinger.events.origin import of_service
 from wharfinger.events.streams import TOPICS
-from wharfinger.runtime.backends import BackendError, probe
+from wharfinger.runtime.backends import BackendError, notice_lost_connections, probe
 from wharfinger.runtime.fleet_shards import with_fleet_shards
 from wharfinger.runtime.health import Answering, HealthServer, Receiving
 from wharfinger.runtime.incarnation_watch import (
@@ -75,6 +75,7 @@ def run_process(name: str, builders: Mapping[str, Builder]) -> int:
     (one line on standard error), 69 its plane is gone, 70 failed and to be restarted."""
     one_heap()
     fast_loops()
+    notice_lost_connections()
     short_turns()
     try:
         settings = load_settings()

@@ -53,6 +53,13 @@ DATAGRAM_BYTES_MAX = 1 << 16
 RECORDS_BYTES_MAX = 3 * DATAGRAM_BYTES_MAX // 4
 """Of the batches that wait for one process. What is more, its readers fetch."""
 
+WAITING_BYTES_MAX = 7 * DATAGRAM_BYTES_MAX // 8
+"""Of all that waits for one process. What is more, its readers look for in all partitions of its
+topic. The rest of a datagram is for the topics that are read here."""
+
+BATCH_BYTES = 64
+"""What a batch takes beside its topic and its records, at most."""
+
 log = get_logger()
 
 
@@ -75,18 +82,24 @@ class UnsentBatches:
     def __init__(self) -> None:
         self._batches: list[SentBatch] = []
         self._bytes = 0
+        self._more_bytes = 0
         self._ranges: dict[tuple[str, int], tuple[int, int]] = {}
         """From where and how far (topic, partition) was sent to without bytes that are kept;
         partition -1: somewhere on the topic."""
 
     def add(self, batch: SentBatch) -> None:
-        if batch.records and self._bytes + len(batch.records) <= RECORDS_BYTES_MAX:
+        size = BATCH_BYTES + len(batch.topic.encode())
+        if batch.records and self._bytes + size + len(batch.records) <= RECORDS_BYTES_MAX:
             self._batches.append(batch)
-            self._bytes += len(batch.records)
-        else:
-            place = batch.topic, batch.partition
-            offset, end = self._ranges.get(place, (batch.offset, batch.end))
-            self._ranges[place] = min(offset, batch.offset), max(end, batch.end)
+            self._bytes += size + len(batch.records)
+            return
+        place = batch.topic, batch.partition
+        if place not in self._ranges:
+            if self._bytes + self._more_bytes + size > WAITING_BYTES_MAX:
+                batch, place = SentBatch(batch.topic), (batch.topic, -1)
+            self._more_bytes += size * (place not in self._ranges)
+        offset, end = self._ranges.get(place, (batch.offset, batch.end))
+        self._ranges[place] = min(offset, batch.offset), max(end, batch.end)
 
     def all(self) -> list[SentBatch]:
         return [
@@ -99,6 +112,9 @@ class Neighbour:
     """Another process, and what waits to be sent to it."""
 
     def __init__(self) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        """Of its own: what one process does not take fills the buffer that it was sent from."""
+        self.socket.setblocking(False)
         self.reads: frozenset[str] | None = None
         """Its topics; None: not known."""
         self.waiting = UnsentBatches()
@@ -161,17 +177,23 @@ class SentElsewhere:
             finally:
                 self._signals.tell_others(None)
                 self._loop.remove_reader(self._socket)
+                self._forget(self._others)
                 self._path.unlink(missing_ok=True)
 
     def _look(self) -> None:
         found = sorted(path.stem for path in self._path.parent.glob(f"*{SUFFIX}"))
-        self._others = {
-            name: self._others.get(name) or Neighbour() for name in found if name != self._name
-        }
+        self._forget(self._others.keys() - set(found))
+        for name in found:
+            if name != self._name and name not in self._others:
+                self._others[name] = Neighbour()
         now = time.monotonic()
         for name, other in list(self._others.items()):
             if other.told != self._signals.topics or now - other.told_at >= GREET_S:
                 self._send_to(name, other, other.waiting.all())
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in list(names):
+            self._others.pop(name).socket.close()
 
     def _tell(self, batch: SentBatch) -> None:
         """From any thread."""
@@ -194,14 +216,14 @@ class SentElsewhere:
     def _send_to(self, name: str, other: Neighbour, batches: Sequence[SentBatch]) -> None:
         datagram = Datagram(self._name, self._signals.topics, batches)
         try:
-            self._socket.sendto(_encode(datagram), str(self._path.with_name(name + SUFFIX)))
+            other.socket.sendto(_encode(datagram), str(self._path.with_name(name + SUFFIX)))
             other.sent(datagram.reads)
         except BlockingIOError:
             if not self._again:
                 self._again = True
                 self._loop.call_later(AGAIN_S, self._send_again)
         except OSError:  # it has ended
-            del self._others[name]
+            self._forget([name])
 
     def _send_again(self) -> None:
         self._again = False
@@ -216,7 +238,7 @@ class SentElsewhere:
                 return
             try:
                 sender, reads, batches = _decode(received)
-            except msgspec.MsgspecError:  # of something else on this machine
+            except (msgspec.MsgspecError, UnicodeDecodeError):  # of something else on this machine
                 continue
             self._heard_at = time.monotonic()
             if (other := self._others.get(sender)) is not None:
