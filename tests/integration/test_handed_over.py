@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -61,9 +62,20 @@ async def own(memory: Backend, signals: SendSignals) -> AsyncIterator[Producer]:
     await producer.stop()
 
 
+@dataclass
+class Neighbouring:
+    """Another process of the plane, which signals what its producer sends."""
+
+    producer: Producer
+    there: SentElsewhere
+
+    def knows(self, topic: str) -> bool:
+        """Whether the process has heard that the topic is read here."""
+        return topic in (self.there._others["here"].reads or ())
+
+
 @pytest.fixture
-async def neighbour(memory: Backend, signals: SendSignals) -> AsyncIterator[Producer]:
-    """A producer of another process of the plane, which signals what it sends."""
+async def neighbour(memory: Backend, signals: SendSignals) -> AsyncIterator[Neighbouring]:
     with TemporaryDirectory(prefix="w-") as directory:
         there = SendSignals()
         processes = (
@@ -74,7 +86,7 @@ async def neighbour(memory: Backend, signals: SendSignals) -> AsyncIterator[Prod
         await eventually(lambda: all(process.fresh for process in processes))
         producer = idempotent_producer(memory, client_id="neighbour", sent=there.sent)
         await producer.start()
-        yield producer
+        yield Neighbouring(producer, processes[0])
         await producer.stop()
         await end_tasks(running)
 
@@ -112,31 +124,26 @@ async def taken(consumer: AIOKafkaConsumer, count: int) -> list[tuple[int, int, 
     return found
 
 
-async def test_what_this_process_sends_is_read_without_a_fetch(
-    memory: Backend, topic: str, signals: SendSignals, own: Producer
+@pytest.mark.parametrize("who", ["own", "neighbour"])
+async def test_what_a_process_of_the_plane_sends_is_read_without_a_fetch(
+    memory: Backend,
+    topic: str,
+    signals: SendSignals,
+    own: Producer,
+    neighbour: Neighbouring,
+    who: str,
 ) -> None:
-    name = "without-a-fetch"
+    producer = own if who == "own" else neighbour.producer
+    name = f"without-a-fetch-{who}"
     async with reading(memory, topic, Pace(0.01, NEVER_S), signals, name) as consumer:
+        await eventually(lambda: neighbour.knows(topic))
         await paused(name)
         before = fetched(name)
         for first in range(0, 30, 3):
-            await send(own, topic, [b"%d" % n for n in range(first, first + 3)])
+            await send(producer, topic, [b"%d" % n for n in range(first, first + 3)])
         found = await taken(consumer, 30)
         assert fetched(name) == before
     assert found == [(PARTITION, n, b"%d" % n) for n in range(30)]
-
-
-async def test_what_another_process_of_the_plane_sends_is_read_without_a_fetch(
-    memory: Backend, topic: str, signals: SendSignals, neighbour: Producer
-) -> None:
-    name = "of-a-neighbour"
-    async with reading(memory, topic, Pace(0.01, NEVER_S), signals, name) as consumer:
-        await paused(name)
-        before = fetched(name)
-        for first in range(0, 30, 3):
-            await send(neighbour, topic, [b"%d" % n for n in range(first, first + 3)])
-            assert len(await taken(consumer, 3)) == 3
-        assert fetched(name) == before
 
 
 async def test_keys_headers_and_times_are_those_of_the_broker(
@@ -166,11 +173,11 @@ async def test_every_record_is_read_once_and_in_order_among_other_producers_seek
     topic: str,
     signals: SendSignals,
     own: Producer,
-    neighbour: Producer,
+    neighbour: Neighbouring,
     other: Producer,
     seed: int,
 ) -> None:
-    producers = {"own": own, "neighbour": neighbour, "other": other}
+    producers = {"own": own, "neighbour": neighbour.producer, "other": other}
     random = Random(seed)
     log: dict[int, list[bytes]] = {number: [] for number in range(SPEC.partitions)}
     partitions = [TopicPartition(topic, number) for number in log]

@@ -77,15 +77,6 @@ async def sent_until_heard(signals: SendSignals, batch: SentBatch, reader: WakeU
             return reader.clear()[-1]
 
 
-async def heard_by(reader: WakeUp, *wanted: SentBatch) -> list[SentBatch]:
-    """All that it hears until it has those."""
-    heard: list[SentBatch] = []
-    while not set(wanted) <= set(heard):
-        await reader.within(1.0)
-        heard += reader.clear()
-    return heard
-
-
 async def test_what_one_process_sends_all_others_hear_and_itself_once(directory: Path) -> None:
     async with (
         a_process(directory, "one") as (one, _),
@@ -104,7 +95,10 @@ async def test_what_one_process_sends_all_others_hear_and_itself_once(directory:
         for batch in later:
             one.sent(batch)
         for reader in readers:
-            await heard_by(reader, *later)
+            heard: set[SentBatch] = set()
+            while not heard >= set(later):
+                await reader.within(1.0)
+                heard |= set(reader.clear())
         assert own.clear() == later
         assert other_topic.clear() == []
 

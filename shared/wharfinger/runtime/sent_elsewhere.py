@@ -81,23 +81,25 @@ class UnsentBatches:
 
     def __init__(self) -> None:
         self._batches: list[SentBatch] = []
-        self._bytes = 0
-        self._more_bytes = 0
         self._ranges: dict[tuple[str, int], tuple[int, int]] = {}
         """From where and how far (topic, partition) was sent to without bytes that are kept;
         partition -1: somewhere on the topic."""
+        self._batches_bytes = self._ranges_bytes = 0
+        """What each of both takes in a datagram, at most."""
 
     def add(self, batch: SentBatch) -> None:
         size = BATCH_BYTES + len(batch.topic.encode())
-        if batch.records and self._bytes + size + len(batch.records) <= RECORDS_BYTES_MAX:
+        with_records = self._batches_bytes + size + len(batch.records)
+        if batch.records and with_records <= RECORDS_BYTES_MAX:
             self._batches.append(batch)
-            self._bytes += size + len(batch.records)
+            self._batches_bytes = with_records
             return
+        full = self._batches_bytes + self._ranges_bytes + size > WAITING_BYTES_MAX
+        if full and (batch.topic, batch.partition) not in self._ranges:
+            batch = SentBatch(batch.topic)
         place = batch.topic, batch.partition
         if place not in self._ranges:
-            if self._bytes + self._more_bytes + size > WAITING_BYTES_MAX:
-                batch, place = SentBatch(batch.topic), (batch.topic, -1)
-            self._more_bytes += size * (place not in self._ranges)
+            self._ranges_bytes += size
         offset, end = self._ranges.get(place, (batch.offset, batch.end))
         self._ranges[place] = min(offset, batch.offset), max(end, batch.end)
 

@@ -51,10 +51,10 @@ class EstimatorState:
     `asking`: the classes in the form in which they are counted; rebuilt if `classes_stale`.
     `priority_classes`: binding -> its priority class. `allotted`: policy -> cluster -> the quota
     that the policy gives the cluster. `changed`: clusters to estimate again; `decided`: those of
-    which decisions about bindings are new. `quoted`: clusters whose published estimate has
-    quotas. `removed`: clusters that left and did not join again; nothing is published for them.
-    `policies`: pools and prices. `returns`: cluster -> time at which
-    a sold-out offering may be requested again. `demands`: what replicas of the classes take.
+    which decisions about bindings are new. `quoted`: clusters whose published estimate has quotas.
+    `removed`: clusters that left and did not join again; nothing is published for them.
+    `policies`: pools and prices. `returns`: cluster -> time at which a sold-out offering may be
+    requested again. `demands`: what replicas of the classes take.
     """
 
     clusters: dict[str, ClusterEstimate] = field(default_factory=dict)
