@@ -3,9 +3,10 @@ they are put."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.hunting import examples
@@ -17,6 +18,7 @@ from wharfinger.engine.fleet.displacement import Displaced, Proportions
 from wharfinger.engine.fleet.estimate import demand_of, demand_of_set
 from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.stages.fleet.quota_capacity import Claim
+from wharfinger.stages.fleet.state import pending
 from wharfinger.stages.fleet.state.clusters import ClusterState, Pending
 
 Node = dict[str, int]
@@ -121,10 +123,10 @@ def entry(seq: int, kind: int, replicas: int) -> Pending:
     return Pending(seq, f"set-{kind}", replicas, nothing, demand_of_set(parts), Claim(), parts)
 
 
-def straight_sum(pending: Sequence[Pending], wanted: Requirements) -> Displaced:
+def straight_sum(entries: Iterable[Pending], wanted: Requirements) -> Displaced:
     """All entries, one after the other."""
     taken, demand = Displaced(), demand_of(wanted)
-    for one in pending:
+    for one in entries:
         if one.class_key == wanted.class_key:
             taken.same += one.replicas
         elif one.components:
@@ -134,47 +136,77 @@ def straight_sum(pending: Sequence[Pending], wanted: Requirements) -> Displaced:
     return taken
 
 
-@settings(max_examples=examples(60))
+HUGE = 2**61
+
+
+@settings(max_examples=examples(100))
 @given(
     st.lists(
         st.one_of(
-            st.tuples(st.just("take"), st.integers(0, 7), st.integers(1, 40)),
-            st.tuples(st.just("ask"), st.integers(0, 5), st.just(0)),
-            st.tuples(st.just("count"), st.integers(0, 30), st.just(0)),
+            st.tuples(
+                st.just("take"),
+                st.integers(0, 7),
+                st.one_of(st.integers(1, 40), st.sampled_from([2**40, HUGE])),
+            ),
+            st.tuples(st.just("ask"), st.integers(0, 5), st.integers(0, 7)),
+            st.tuples(st.just("count"), st.integers(0, 30), st.integers(0, 9)),
         ),
         max_size=60,
     ),
-    st.integers(1, 20),
+    st.sampled_from((1, 2, 16)),
+    st.sampled_from((8, 1 << 20)),
 )
-def test_what_is_certain_follows_from_all_pending_entries(
-    steps: list[tuple[str, int, int]], remembered: int
+def test_places_follow_from_all_pending_entries(
+    steps: list[tuple[str, int, int]], least_columns: int, kept: int
 ) -> None:
-    """However the entries come between questions and counts, and however few proportions are
-    remembered, the answer is that of a sum over all entries."""
-    classes = {one.class_key: 900 for one in CLASSES}
-    cluster, proportions = ClusterState("oslo"), Proportions(remembered)
-    nodes, seq = 5, 0
+    """However the entries come between questions and counts, for one cluster or several, however
+    large the numbers are and however few shares are remembered, the answer is that of a sum over
+    all entries."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pending, "COLUMNS", least_columns)
+        patch.setattr(pending, "SHARES_KEPT", kept)
+        clusters = [ClusterState(name) for name in ("bergen", "oslo", "tromso")]
+        seq = 0
 
-    def counted(through: int) -> None:
-        free = {"cpu": 10**6, "memory": 10**6}
-        cluster.count(
-            CapacityEstimated("oslo", nodes, free, classes, {"fleet/0": through}), "fleet/0"
-        )
+        def counted(cluster: ClusterState, through: int, nodes: int) -> None:
+            counts = CapacityEstimated(cluster.name, nodes, {}, {}, {"fleet/0": through})
+            cluster.count(counts, "fleet/0")
 
-    counted(0)
-    for what, number, replicas in steps:
-        if what == "take":
-            seq += 1
-            cluster.take(entry(seq, number, replicas))
-        elif what == "count":
-            counted(max(0, seq - number))
-        else:
-            wanted = CLASSES[number]
-            demand = demand_of(wanted)
-            expected = 900 - straight_sum(cluster.pending, wanted).places(nodes)
-            most = cluster.estimate(wanted.class_key, demand)
-            found = cluster.surely(wanted.class_key, demand, proportions)
-            assert found == max(0, min(most, expected))
-            same = ClusterState("oslo", capacity=cluster.capacity, pending=deque(cluster.pending))
-            same.refresh()
-            assert same.surely(wanted.class_key, demand, proportions) == found
+        for cluster in clusters:
+            counted(cluster, 0, 5)
+        matrix = pending.PendingMatrix(clusters)
+        for at, (what, number, amount) in enumerate(steps):
+            cluster = clusters[at % len(clusters)]
+            if what == "take":
+                seq += 1
+                cluster.take(entry(seq, number, amount))
+            elif what == "count":
+                counted(cluster, max(0, seq - number), amount)
+            else:
+                wanted = CLASSES[number]
+                demand = demand_of(wanted)
+                positions = [i for i in range(len(clusters)) if amount & 1 << i]
+                expected = [
+                    straight_sum(c.pending, wanted).places(c.capacity.nodes)
+                    for c in (clusters[i] for i in positions)
+                    if c.capacity is not None
+                ]
+                found = matrix.places_taken(wanted.class_key, demand, positions)
+                assert list(found) == expected
+                some = np.array(positions, np.int64)
+                arrays = matrix.places_taken(wanted.class_key, demand, some)
+                assert list(arrays) == [min(n, pending.SAFE) for n in expected]
+
+
+def test_classes_that_are_pending_nowhere_take_no_columns() -> None:
+    """However many classes a cluster sees in its life."""
+    cluster = ClusterState("oslo")
+    matrix = pending.PendingMatrix([cluster])
+    for seq in range(1, 500):
+        one = Requirements({"cpu": seq})
+        cluster.take(Pending(seq, one.class_key, 1, one, demand_of(one), Claim()))
+        counts = CapacityEstimated("oslo", 3, {}, {}, {"fleet/0": seq - 5})
+        cluster.count(counts, "fleet/0")
+        expected = straight_sum(cluster.pending, CLASSES[0]).places(3)
+        assert matrix.places_taken(CLASSES[0].class_key, demand_of(CLASSES[0]), [0]) == [expected]
+    assert matrix.replicas.shape[1] <= 4 * pending.COLUMNS

@@ -4,6 +4,7 @@ decisions, in lists or in arrays."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import msgspec
@@ -30,6 +31,7 @@ from wharfinger.domain.taints import Taint, Toleration
 from wharfinger.domain.value import Value
 from wharfinger.domain.workload import ObjectRef, Requirements
 from wharfinger.engine.fleet import webster
+from wharfinger.engine.fleet.displacement import Displaced
 from wharfinger.engine.fleet.estimate import Demand, demand_of
 from wharfinger.engine.fleet.feasible import Feasible, Plain, build, filtered
 from wharfinger.engine.fleet.properties import ClusterProperties
@@ -49,9 +51,10 @@ from wharfinger.stages.fleet import FleetDecider, columns, queue
 from wharfinger.stages.fleet.columns import Rooms, counted
 from wharfinger.stages.fleet.fold import fold_input
 from wharfinger.stages.fleet.fork import fork
+from wharfinger.stages.fleet.quota_capacity import Claim
 from wharfinger.stages.fleet.solve import feasible, solve, term_of
-from wharfinger.stages.fleet.state import FleetState
-from wharfinger.stages.fleet.state.clusters import ClusterState
+from wharfinger.stages.fleet.state import BindingState, FleetState
+from wharfinger.stages.fleet.state.clusters import UNLIMITED, ClusterState, Pending
 
 TOWNS = tuple((f"town-{i:02d}", ("north", "south", "west", "east")[i % 4]) for i in range(24))
 
@@ -65,10 +68,12 @@ def bodies(rounds: list[RecordedRound]) -> list[tuple[str, int, bytes]]:
     return [(d.stream, d.seq, d.body) for r in rounds for d in r.round.decisions]
 
 
+@pytest.mark.parametrize("patience_s", [0, 30])
 @pytest.mark.parametrize("number", range(0, 24, 6))
 def test_small_and_large_fleets_are_decided_by_the_same_rules(
-    number: int, monkeypatch: pytest.MonkeyPatch
+    number: int, patience_s: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fleets, "FleetDecider", partial(FleetDecider, patience_s=patience_s))
     in_lists = bodies(a_fleet(number).rounds)
     in_arrays(monkeypatch)
     assert bodies(a_fleet(number).rounds) == in_lists
@@ -131,6 +136,7 @@ def _is_as_if_counted_afresh(state: FleetState) -> int:
         fresh.values_changed()
         assert list(column.values) == list(fresh.values)
         assert (column.total, column.unlimited) == (fresh.total, fresh.unlimited)
+        _is_as_certain_as_defined(state, record)
         for term in range(len(record.spec.placement.terms)):
             kept = feasible(state, record, term)
             question = ClusterQuery(
@@ -147,6 +153,99 @@ def _is_as_if_counted_afresh(state: FleetState) -> int:
             ]
             _is(kept, feasible(state, record, term))
     return len(seen)
+
+
+COUNTS = st.tuples(
+    st.integers(0, 6),  # nodes
+    st.one_of(st.none(), st.integers(0, 40), st.just(2**70)),  # the class count; None: none
+    st.one_of(st.integers(-1, 9), st.just(2**70)),  # of it not on a node yet
+    st.integers(0, 3),  # on nodes that its pools can add
+    st.lists(st.tuples(st.integers(0, len(CLASSES) - 1), st.integers(1, 9)), max_size=4),
+)
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(COUNTS, min_size=1, max_size=5), st.booleans())
+def test_what_is_certain_of_any_counts_is_what_is_defined(
+    counts: list[tuple[int, int | None, int, int, list[tuple[int, int]]]], renewed: bool
+) -> None:
+    """`renewed`: a second count of each cluster includes what was pending before."""
+    wanted, state = CLASSES[0], FleetDecider().initial("fleet/0")
+    key, told = wanted.class_key, 0
+
+    def tell(data: Value) -> None:
+        nonlocal told
+        told += 1
+        event = made(data, id=derived_id("/counts", told), source="/counts", subject="counts")
+        fold_input(state, event, START + told)
+
+    def count(i: int, through: int) -> None:
+        nodes, fits, unplaced, makes, _ = counts[i]
+        tell(
+            CapacityEstimated(
+                f"town-{i}",
+                nodes,
+                {"cpu": 10**7, "memory": 2**50, "pods": 10**4},
+                {} if fits is None else {key: fits},
+                {"fleet/0": through},
+                provisionable={key: makes} if makes else {},
+                unplaced={} if unplaced < 0 else {key: unplaced},
+            )
+        )
+
+    def pend() -> None:
+        for i, (*_, entries) in enumerate(counts):
+            for n, (kind, replicas) in enumerate(entries, 1):
+                one = CLASSES[kind]
+                demand = demand_of(one)
+                cluster = state.clusters[f"town-{i}"]
+                cluster.take(Pending(n, one.class_key, replicas, one, demand, Claim()))
+                state.estimates.changed(cluster)
+
+    for i in range(len(counts)):
+        tell(ClusterObserved(Cluster(f"town-{i}", {})))
+        count(i, 0)
+    resource = ObjectRef("apps/v1", "Deployment", "app", "team")
+    tell(BindingRequested(Binding("team/app", "uid", resource, 7, wanted, Placement())))
+    pend()
+    _is_as_certain_as_defined(state, state.bindings["team/app"])
+    if renewed:
+        for i, (*_, entries) in enumerate(counts):
+            count(i, len(entries) // 2)
+        _is_as_certain_as_defined(state, state.bindings["team/app"])
+
+
+def _is_as_certain_as_defined(state: FleetState, record: BindingState) -> None:
+    """Of all clusters and of every second one, as lists and as arrays."""
+    for young in (False, True):
+        defined = [_certain(state, record, cluster, young) for cluster in state.order]
+        assert list(state.estimates.certain_everywhere(record, young=young)) == defined
+        for positions in ([*range(len(defined))], [*range(0, len(defined), 2)]):
+            some = [defined[i] for i in positions]
+            assert state.estimates.certain(record, positions, young=young) == some
+            at = np.array(positions, np.int64)
+            assert list(state.estimates.certain(record, at, young=young)) == some
+
+
+def _certain(state: FleetState, record: BindingState, cluster: ClusterState, young: bool) -> int:
+    """From every pending entry by itself."""
+    if cluster.name in state.cluster_index.provisioning:
+        return record.spec.replicas
+    fits, capacity, key = state.fits(record, cluster), cluster.capacity, record.class_key
+    if not 0 < fits < UNLIMITED:
+        return fits
+    if capacity is None or key not in capacity.classes:
+        return 0
+    taken, demand = Displaced(), state.estimates.demand_of(record)
+    for entry in cluster.pending:
+        if entry.class_key == key:
+            taken.same += entry.replicas
+        elif entry.components:
+            taken.add_sets(entry.components, demand, entry.replicas)
+        else:
+            taken.add(entry.demand, demand, entry.replicas)
+    unplaced = capacity.unplaced.get(key, 0) if young else 0
+    return max(0, min(fits, capacity.classes[key] - taken.places(capacity.nodes) - unplaced))
 
 
 def _is(one: Feasible, other: Feasible) -> None:

@@ -125,8 +125,6 @@ def _recounted(record: BindingState, demand: Demand, cluster: ClusterState, coun
         capacity=capacity,
         _room=cluster.room,
         _taken=cluster.taken,
-        _displaced={},
-        _sums=None,
         _deducted=len(cluster.pending),
         closed={
             k: seq

@@ -2,7 +2,7 @@
 
 Between two counts of a cluster, the stream knows how much other classes took in total, but not on
 which nodes. So an estimate can be too high. A decision that needs more than fits for certain
-(`ClusterState.surely`) is therefore taken within certain capacity, perhaps in other clusters. Where
+(`Estimates.certain`) is therefore taken within certain capacity, perhaps in other clusters. Where
 certain capacity does not suffice, but the estimates would, the request waits for a count that
 includes the latest decisions. It waits for at most `FleetDecider.patience_s`. After that it is
 decided on the estimates, and the cluster makes the final decision. For replicas that a cluster has
@@ -19,7 +19,7 @@ decision over more than `CLUSTERS_MAX` clusters is not checked: its share of eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -29,7 +29,9 @@ from wharfinger.domain.time import SECOND
 from wharfinger.engine.fleet.decide import Solution, decide
 from wharfinger.engine.fleet.question import Question, Term, Terms
 from wharfinger.kernel.decider import Micros
+from wharfinger.stages.fleet.columns import Array
 from wharfinger.stages.fleet.state import BindingState, FleetState
+from wharfinger.stages.fleet.state.pending import Positions
 from wharfinger.stages.fleet.state.quotas import EXCEEDED
 
 CLUSTERS_MAX = 256
@@ -75,10 +77,11 @@ def decide_surely(
         return question, solution, ""
     if early := _awaited_early(state, record, solution):
         return question, solution, early
-    if _is_sure(state, record, question, solution.answer.targets):
+    certain = CertainCapacity(state, record)
+    if _is_sure(certain, question, solution.answer.targets):
         return question, solution, ""
     within = msgspec.structs.replace(
-        question, terms=SureTerms(state, record, question.terms), new_nodes=None, beyond=None
+        question, terms=SureTerms(certain, question.terms), new_nodes=None, beyond=None
     )
     sure = decide(within)
     if not sure.answer.reason:
@@ -114,10 +117,12 @@ def uncounted(state: FleetState, solution: Solution) -> Iterator[str]:
 def uncertain(state: FleetState, record: BindingState, question: Question) -> Iterator[str]:
     """Yield the feasible clusters whose guaranteed capacity is below their estimate, term by term.
     The request waits for the next counts of these clusters."""
+    certain = CertainCapacity(state, record)
     for place in range(len(question.terms)):
         term = question.terms[place]
-        for name, fits in zip(term.feasible.names, term.estimates, strict=True):
-            if fits > 0 and surely(state, record, name) < fits:
+        sure_of = certain.at(_positions(term))
+        for name, fits, sure in zip(term.feasible.names, term.estimates, sure_of, strict=True):
+            if fits > 0 and sure < fits:
                 yield name
 
 
@@ -143,18 +148,15 @@ def _is_younger(state: FleetState, record: BindingState, limit_us: Micros) -> bo
     return state.clock < record.asked_at + min(limit_us, state.patience_us)
 
 
-def _is_sure(
-    state: FleetState, record: BindingState, question: Question, targets: Mapping[str, int]
-) -> bool:
+def _is_sure(certain: CertainCapacity, question: Question, targets: Mapping[str, int]) -> bool:
     if len(targets) > CLUSTERS_MAX:
         return True
-    held, certain = question.held, _certain(state, record)
-    known, clusters = state.column(record).values, state.clusters
+    held, clusters = question.held, certain.state.clusters
+    more = {name: n - held.get(name, 0) for name, n in targets.items() if n > held.get(name, 0)}
+    sure = certain.at([clusters[name].position for name in more])
     return all(
-        n <= held.get(name, 0)
-        or (more := n - held.get(name, 0)) <= certain(name, int(known[clusters[name].position]))
-        or _gives_way(state, record, question, name, more)
-        for name, n in targets.items()
+        n <= fits or _gives_way(certain.state, certain.record, question, name, n)
+        for (name, n), fits in zip(more.items(), sure, strict=True)
     )
 
 
@@ -168,50 +170,49 @@ def _gives_way(
     return more > state.fits(record, state.clusters[name]) and question.beyond(name) > 0
 
 
-def surely(state: FleetState, record: BindingState, name: str) -> int:
-    """Return how many more of the binding's replicas certainly fit in the cluster. Where the
-    cluster's pools can add nodes, return the number of all its replicas."""
-    return _certain(state, record)(name, None)
+class CertainCapacity:
+    """How many more of the binding's replicas certainly fit in each cluster."""
 
+    def __init__(self, state: FleetState, record: BindingState) -> None:
+        self.state, self.record = state, record
 
-def _certain(state: FleetState, record: BindingState) -> Callable[[str, int | None], int]:
-    """Return `surely` for one binding, for several clusters: called with the name of a cluster, and
-    with the estimate of the cluster for the binding where it is known already."""
-    demand, proportions = state.estimates.demand_of(record), state.estimates.proportions
-    young = record.asked and _is_younger(state, record, state.patience_us // 3)
-    class_key, claim, clusters = record.class_key, record.claim, state.clusters
-    provisioning, replicas = state.cluster_index.provisioning, record.spec.replicas
-
-    def certain(name: str, estimate: int | None) -> int:
-        if name in provisioning:
-            return replicas
-        return clusters[name].surely(
-            class_key, demand, proportions, claim, placed=young, estimate=estimate
-        )
-
-    return certain
+    def at(self, positions: Positions) -> Sequence[int] | Array:
+        """Of the clusters at these positions; a list for a list, an array for an array."""
+        state, record = self.state, self.record
+        young = bool(record.asked) and _is_younger(state, record, state.patience_us // 3)
+        if state.estimates.wide:
+            return state.estimates.certain(record, positions, young=young)
+        everywhere = state.estimates.certain_everywhere(record, young=young)
+        return [everywhere[i] for i in positions]
 
 
 class SureTerms:
     """The affinity terms of a question, with the estimate of each cluster lowered to the capacity
-    that is certain (`surely`). Computed per term when it is read."""
+    that is certain. Computed per term when it is read."""
 
-    def __init__(self, state: FleetState, record: BindingState, terms: Terms) -> None:
-        self._state, self._record, self._terms = state, record, terms
+    def __init__(self, certain: CertainCapacity, terms: Terms) -> None:
+        self._certain, self._terms = certain, terms
 
     def __len__(self) -> int:
         return len(self._terms)
 
     def __getitem__(self, place: int, /) -> Term:
-        state, record, term = self._state, self._record, self._terms[place]
-        known, certain = state.column(record).values, _certain(state, record)
-        clusters = state.clusters
-        estimates = [
-            min(int(fits), certain(name, int(known[clusters[name].position])))
-            if fits > 0
-            else int(fits)
-            for name, fits in zip(term.feasible.names, term.estimates, strict=True)
+        term = self._terms[place]
+        estimates, certain = term.estimates, self._certain.at(_positions(term))
+        if isinstance(estimates, np.ndarray):
+            lowered = np.where(estimates > 0, np.minimum(estimates, certain), estimates)
+            return msgspec.structs.replace(term, estimates=lowered)
+        some = [
+            min(fits, sure) if fits > 0 else fits
+            for fits, sure in zip(estimates, certain, strict=True)
         ]
-        if isinstance(term.estimates, np.ndarray):
-            return msgspec.structs.replace(term, estimates=np.array(estimates, np.int64))
-        return msgspec.structs.replace(term, estimates=estimates)
+        return msgspec.structs.replace(term, estimates=some)
+
+
+def _positions(term: Term) -> Positions:
+    """Return the positions of the feasible clusters, as a list where the estimates are one."""
+    positions = term.feasible.positions
+    if isinstance(term.estimates, np.ndarray) or isinstance(positions, list):
+        return positions
+    found: list[int] = positions.tolist()
+    return found

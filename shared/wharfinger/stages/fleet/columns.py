@@ -61,6 +61,8 @@ class EstimateColumn:
     `ceilings` (arrays only): int64 of shape (clusters,), see `ClusterState.ceiling`, changed in
     place; None where the clusters are computed one by one (`plain`).
     `deductions_seen` (arrays only): the position in the deduction log.
+    `certain`: `young` -> (`seen` and `deductions_seen`, numbers), see
+    `Estimates.certain_everywhere`.
     """
 
     demand: Demand
@@ -71,6 +73,7 @@ class EstimateColumn:
     unlimited: bool = False
     ceilings: Array | None = None
     deductions_seen: int = 0
+    certain: dict[bool, tuple[tuple[int, int], list[int]]] = field(default_factory=dict)
     _total: int | None = None
 
     @property

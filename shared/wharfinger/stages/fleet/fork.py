@@ -66,8 +66,6 @@ def _cluster(cluster: ClusterState) -> ClusterState:
         doubt=cluster.doubt.copy(),
         _room=None if cluster.room is None else _room(cluster.room),
         _taken=cluster.taken.copy(),
-        _displaced={},
-        _sums=None,
         _quotas=cluster.quotas.copy(),
         _deducted=len(cluster.pending),
     )

@@ -21,7 +21,6 @@ from wharfinger.domain.cluster import Cluster, NodeGrade
 from wharfinger.domain.ids import StreamName
 from wharfinger.domain.time import SECOND
 from wharfinger.domain.workload import Requirements
-from wharfinger.engine.fleet.displacement import Displaced, Proportions
 from wharfinger.engine.fleet.estimate import (
     NO_BOUND,
     Demand,
@@ -34,9 +33,6 @@ from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.events.streams import cluster_stream
 from wharfinger.kernel.decider import Micros
 from wharfinger.stages.fleet.quota_capacity import Claim, QuotasLeft, quotas_left
-
-SUMMED_FROM = 4
-"""A class that is fewer pending entries behind adds them one by one."""
 
 UNLIMITED = 2**31 - 1
 """The estimate of a cluster for replicas that request nothing: any number fits (Karmada's
@@ -56,26 +52,6 @@ class Pending(msgspec.Struct, frozen=True):
     demand: Demand
     claim: Claim
     components: tuple[Component, ...] = ()
-
-
-@dataclass(slots=True)
-class PendingSums:
-    """The pending replicas of a cluster in sum. `entries`: how many entries of `pending` are
-    included. `by_class`: class -> the class, demand of one replica, and number of replicas.
-    `of_sets`: the entries of whole component sets."""
-
-    entries: int = 0
-    by_class: dict[str, tuple[str, Demand, int]] = field(default_factory=dict)
-    of_sets: list[Pending] = field(default_factory=list)
-
-    def add(self, entry: Pending) -> None:
-        if entry.components:
-            self.of_sets.append(entry)
-            return
-        key = entry.class_key
-        before = self.by_class.get(key)
-        times = entry.replicas + (0 if before is None else before[2])
-        self.by_class[key] = key, entry.demand, times
 
 
 @dataclass(slots=True)
@@ -110,14 +86,11 @@ class ClusterState:
     # derived
     position: int = -1
     touched: int = -1
+    generation: int = 0
+    """Incremented when entries of `pending` may have been dropped."""
     _room: Room | None = None
     _taken: dict[str, int] = field(default_factory=dict)
     _quotas: QuotasLeft = field(default_factory=QuotasLeft)
-    _displaced: dict[str, tuple[int, Displaced]] = field(default_factory=dict)
-    """Class -> (how many entries of `pending` are included, how many places of the class they
-    take)."""
-    _sums: PendingSums | None = None
-    """Made when it is read first: a large fleet has thousands of clusters."""
     _deducted: int = 0
     """How many entries of `pending` are deducted already. The others are deducted on the next read:
     after a decision over thousands of clusters, most clusters are counted again before anyone reads
@@ -243,9 +216,8 @@ class ClusterState:
             self._room = None
         self._quotas = quotas_left(() if self.capacity is None else self.capacity.quotas)
         self._taken.clear()
-        self._displaced.clear()
-        self._sums = None
         self._deducted = 0
+        self.generation += 1
         for other in sorted(self.promised):
             for entry in self.promised[other]:
                 self._take_from_room(entry)
@@ -328,97 +300,6 @@ class ClusterState:
         if fits < UNLIMITED:
             return fits if fits > 0 else 0
         return UNLIMITED if fits == NO_BOUND else UNLIMITED - 1
-
-    def surely(
-        self,
-        class_key: str,
-        demand: Demand,
-        proportions: Proportions,
-        claim: Claim | None = None,
-        *,
-        placed: bool = True,
-        estimate: int | None = None,
-    ) -> int:
-        """Return how many more replicas of the class fit for certain: a lower bound of `estimate`.
-        The pending replicas (decided, but not yet counted) may run on any node. This function
-        assumes that they run where they use up the most space.
-        The bound is the smaller of two numbers. The first is the estimate. The second is the class
-        count (how many more replicas fit, by the last capacity event) minus an upper bound of
-        how many of these no longer fit because of the pending replicas of all classes (`_used_up`).
-        The result is at least 0. It is 0 where the class was not counted. An estimate of UNLIMITED
-        is returned unchanged.
-        `demand`: what one replica takes. `proportions`: those known already. `claim`: namespace and
-        priority class, for quotas.
-        `placed`: also deduct the replicas of the class that are in the cluster but not on a node
-        yet. `estimate`: the estimate, where it is known already.
-        Example: estimate 9, class count 12, at most 5 no longer fit, 1 replica is not on a node:
-        12 - 5 - 1 = 6."""
-        fits = self.estimate(class_key, demand, claim) if estimate is None else estimate
-        if fits <= 0 or fits >= UNLIMITED:
-            return fits
-        counted = None if self.capacity is None else self.capacity.classes.get(class_key)
-        if self.capacity is None or counted is None:
-            return 0
-        counted -= self._used_up(class_key, demand, self.capacity.nodes, proportions)
-        if placed:
-            counted -= self.capacity.unplaced.get(class_key, 0)
-        return max(0, min(fits, counted))
-
-    def _used_up(self, class_key: str, demand: Demand, nodes: int, proportions: Proportions) -> int:
-        """Return an upper bound of how many replicas of the class no longer fit because of the
-        pending replicas of all classes. Pending replicas are decided but not yet counted, and each
-        may run on any node. `demand`: what one replica of the class takes. `nodes`: number of nodes
-        of the cluster.
-        Example: one replica of the class takes 2 CPUs. Pending are 3 replicas of the class, and 4
-        replicas of another class with 500m CPU each. On 10 nodes the bound is 3 + 4 = 7, because
-        each of the 4 may run on another node, where then one replica fewer fits. On 1 node it is
-        3 + 2 = 5.
-        Cost: a call reads the pending entries added since the last call for the class, or the sums
-        by class where these are fewer."""
-        pending = self.pending
-        seen, taken = self._displaced.get(class_key) or (0, Displaced())
-        if seen == len(pending):
-            return taken.places(nodes)
-        behind = len(pending) - seen
-        sums = self._summed() if behind > SUMMED_FROM else None
-        if sums is not None and behind > len(sums.by_class) + len(sums.of_sets):
-            taken = Displaced()
-            own = sums.by_class.get(class_key)
-            if own is not None:
-                taken.same = own[2]
-            taken.add_classes(class_key, demand, sums.by_class.values(), proportions)
-            for entry in sums.of_sets:
-                if entry.class_key == class_key:
-                    taken.same += entry.replicas
-                else:
-                    taken.add_sets(entry.components, demand, entry.replicas)
-        else:
-            for place in range(seen, len(pending)):
-                entry = pending[place]
-                if entry.class_key == class_key:
-                    taken.same += entry.replicas
-                elif entry.components:
-                    taken.add_sets(entry.components, demand, entry.replicas)
-                else:
-                    share = proportions.of(class_key, demand, entry.class_key, entry.demand)
-                    taken.add_share(share, entry.replicas)
-        self._displaced[class_key] = (len(pending), taken)
-        return taken.places(nodes)
-
-    def _summed(self) -> PendingSums:
-        sums, pending = self._sums, self.pending
-        if sums is None:
-            sums = self._sums = PendingSums()
-        # by index: near its end a deque finds an entry faster than an iterator passes the others
-        entries = (
-            [pending[place] for place in range(sums.entries, len(pending))]
-            if sums.entries
-            else pending
-        )
-        for entry in entries:
-            sums.add(entry)
-        sums.entries = len(pending)
-        return sums
 
     def makeable(self, class_key: str, demand: Demand, claim: Claim | None = None) -> int:
         """Estimate how many more replicas of the class would fit on new nodes that the cluster's

@@ -16,13 +16,13 @@ from typing import cast
 
 import numpy as np
 
-from wharfinger.engine.fleet.displacement import Proportions
 from wharfinger.engine.fleet.estimate import Demand, demand_of, demand_of_set
 from wharfinger.engine.fleet.feasible import Feasible
 from wharfinger.engine.fleet.properties import ClusterProperties
 from wharfinger.stages.fleet import columns
 from wharfinger.stages.fleet.columns import (
     DEDUCTIONS_KEPT,
+    SAFE,
     Array,
     EstimateColumn,
     Rooms,
@@ -35,6 +35,7 @@ from wharfinger.stages.fleet.quota_capacity import claim_of
 from wharfinger.stages.fleet.state.bindings import BindingState
 from wharfinger.stages.fleet.state.clusters import POSITION, UNLIMITED, ClusterState, Pending
 from wharfinger.stages.fleet.state.indexes import ClusterIndex
+from wharfinger.stages.fleet.state.pending import PendingMatrix, Positions
 
 LOG_LENGTH = 8192
 """When a log has this many entries, it starts again from empty. A column that is further behind
@@ -90,7 +91,7 @@ class Estimates:
     """
     demands: dict[str, Demand] = field(default_factory=dict)
     """Class key -> demand of one replica."""
-    proportions: Proportions = field(default_factory=Proportions)
+    _pending: PendingMatrix | None = None
     _properties: ClusterProperties | None = None
     _order: list[ClusterState] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
@@ -143,7 +144,7 @@ class Estimates:
         self.deduction_log.clear()
         self.recounted.clear()
         self.columns.clear()
-        self.rooms = None
+        self.rooms = self._pending = None
 
     # What changed
 
@@ -416,6 +417,62 @@ class Estimates:
         column.deductions_seen = self.deducted_from + len(self.deduction_log)
         return column
 
+    def certain(self, record: BindingState, at: Positions, *, young: bool) -> list[int] | Array:
+        """Return how many more replicas of the binding fit for certain in the clusters at the
+        positions `at`: one number for each of them, a lower bound of its estimate. Positions in a
+        list give a list, an array gives an array.
+        The pending replicas (decided, but not yet counted) may run on any node. This function
+        assumes that they run where they use up the most space.
+        The bound is the smaller of two numbers, but at least 0. The first is the estimate. The
+        second is the class count (how many more replicas fit, by the last capacity event) minus an
+        upper bound of how many of these no longer fit because of pending replicas
+        (`PendingMatrix`). It is 0 where the class was not counted. An estimate of UNLIMITED is
+        returned unchanged. Where the cluster's pools can add nodes, it is the number of all
+        replicas of the binding.
+        `young`: also deduct the replicas of the class that are in the cluster but not on a node
+        yet.
+        Example: estimate 9, class count 12, at most 5 no longer fit, 1 replica is not on a node:
+        12 - 5 - 1 = 6."""
+        values, order, key = self.column(record).values, self.order, record.class_key
+        if self._pending is None:
+            self._pending = PendingMatrix(order)
+        taken = self._pending.places_taken(key, self.demand_of(record), at)
+        known = [order[i].capacity for i in (at if isinstance(at, list) else at.tolist())]
+        counts = [0 if c is None else c.classes.get(key, 0) for c in known]
+        if young:
+            counts = [
+                n - c.unplaced.get(key, 0) if c is not None and c.unplaced else n
+                for n, c in zip(counts, known, strict=True)
+            ]
+        makers = self.index.provisioning
+        if isinstance(at, list):
+            fits = [int(values[i]) for i in at]
+            sure = [
+                max(0, min(fit, n - less)) if 0 < fit < UNLIMITED else fit
+                for fit, n, less in zip(fits, counts, taken, strict=True)
+            ]
+            for i, position in enumerate(at if makers else ()):
+                if order[position].name in makers:
+                    sure[i] = record.spec.replicas
+            return sure
+        found = np.asarray(values)[at]
+        limited = (found > 0) & (found < UNLIMITED)
+        found = np.where(limited, np.clip(_within(counts) - taken, 0, found), found)
+        if makers:
+            makes = [order[i].name in makers for i in at.tolist()]
+            found[makes] = min(record.spec.replicas, UNLIMITED)
+        return found
+
+    def certain_everywhere(self, record: BindingState, *, young: bool) -> Sequence[int]:
+        """Return `certain` of all clusters of a small fleet. It is cached until something changes
+        in any cluster: many requests of a class may wait for capacity."""
+        column = self.column(record)
+        seen, kept = (column.seen, column.deductions_seen), column.certain.get(young)
+        if kept is None or kept[0] != seen or self.index.provisioning:
+            numbers = self.certain(record, [*range(len(self._order))], young=young)
+            kept = column.certain[young] = (seen, [*numbers])
+        return kept[1]
+
     def _touched_since(self, seen: int) -> Iterable[int]:
         """Return the positions of all clusters whose estimates may have changed since touch number
         `seen` (a position in the touch log). The result may have other clusters too. It reads the
@@ -448,3 +505,11 @@ class Estimates:
             _names=self._names.copy(),
             _all=self._all,
         )
+
+
+def _within(numbers: list[int]) -> Array:
+    """Return the numbers as int64, limited to the range -SAFE..SAFE."""
+    try:
+        return np.clip(np.array(numbers, np.int64), -SAFE, SAFE)
+    except OverflowError:
+        return np.array([max(-SAFE, min(SAFE, n)) for n in numbers], np.int64)
