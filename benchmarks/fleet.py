@@ -63,6 +63,8 @@ SIZES = (100, 1000, 5000)
 REPLICAS = 100
 DUPLICATED_REPLICAS = 1
 """In each cluster, so that every cluster has room for the bindings between two counts."""
+PATIENCE_S = 30
+"""As the service has it."""
 REPEATS = 15
 KINDS = (*(f"apps.group-{i:02d}.example/v1/Kind{i:02d}" for i in range(100)), "apps/v1/Deployment")
 CLASS = Requirements({"cpu": 1000, "memory": 2**30})
@@ -142,7 +144,7 @@ class Fleet:
     """A fleet stream by itself: rounds are stepped, nothing is stored."""
 
     def __init__(self, clusters: int, classes: Sequence[str]) -> None:
-        self.decider = FleetDecider()
+        self.decider = FleetDecider(patience_s=PATIENCE_S)
         self.state = self.decider.initial(fleet_stream(0))
         self.clusters, self.classes = clusters, tuple(classes)
         self._head, self._told = empty_head(fleet_stream(0)), 0

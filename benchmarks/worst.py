@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from typing import TypeVar
 
 import msgspec
@@ -80,6 +81,7 @@ def measured(repeats: int = REPEATS) -> Iterator[Worst]:
     yield from duplicated(repeats)
     for clusters in fleet.SIZES:
         yield from renewed(clusters, repeats)
+        yield uncertain(clusters, repeats)
     for many, must_us in POD_MUST_US.items():
         for kind, requirements in constrained().items():
             yield fifty_bindings(kind, requirements, many, must_us, repeats)
@@ -192,6 +194,22 @@ def renewed(clusters: int, repeats: int) -> Iterator[Worst]:
         "µs",
         None,
     )
+
+
+def uncertain(clusters: int, repeats: int) -> Worst:
+    """Bindings of sixty classes, one after the other, between two counts. For most of them the best
+    cluster has room by its count, but not for certain: each is divided a second time."""
+    random = Random(1)
+    kinds = [Requirements({"cpu": 500 + 37 * i, "memory": (1 + i % 7) * 2**28}) for i in range(60)]
+    here = fleet.Fleet(clusters, [kind.class_key for kind in kinds])
+    aggregated = fleet.strategies()["Aggregated"]
+    times: list[float] = []
+    for i in range(40 * repeats):
+        asks, replicas = random.choice(kinds), random.choice((1, 2, 5, 20))
+        request = fleet.a_request(f"uncertain/b{i:04d}", aggregated, replicas, asks)
+        times.append(in_processor_ms(partial(here.take, [request]))[1])
+    name = f"{clusters:,} clusters: Aggregated, room in the best cluster is not certain"
+    return Worst(name, statistics.median(times), "ms", None)
 
 
 def _renew(here: fleet.Fleet, i: int) -> float:

@@ -29,7 +29,7 @@ from wharfinger.domain.time import SECOND
 from wharfinger.engine.fleet.decide import Solution, decide
 from wharfinger.engine.fleet.question import Question, Term, Terms
 from wharfinger.kernel.decider import Micros
-from wharfinger.stages.fleet.columns import Array
+from wharfinger.stages.fleet.columns import MANY, Array
 from wharfinger.stages.fleet.state import BindingState, FleetState
 from wharfinger.stages.fleet.state.pending import Positions
 from wharfinger.stages.fleet.state.quotas import EXCEEDED
@@ -151,12 +151,14 @@ def _is_younger(state: FleetState, record: BindingState, limit_us: Micros) -> bo
 def _is_sure(certain: CertainCapacity, question: Question, targets: Mapping[str, int]) -> bool:
     if len(targets) > CLUSTERS_MAX:
         return True
-    held, clusters = question.held, certain.state.clusters
+    held, state = question.held, certain.state
     more = {name: n - held.get(name, 0) for name, n in targets.items() if n > held.get(name, 0)}
-    sure = certain.at([clusters[name].position for name in more])
+    positions: Positions = [state.clusters[name].position for name in more]
+    if len(more) >= MANY and state.estimates.wide:
+        positions = np.array(positions, np.int64)
     return all(
-        n <= fits or _gives_way(certain.state, certain.record, question, name, n)
-        for (name, n), fits in zip(more.items(), sure, strict=True)
+        n <= fits or _gives_way(state, certain.record, question, name, n)
+        for (name, n), fits in zip(more.items(), certain.at(positions), strict=True)
     )
 
 

@@ -26,6 +26,7 @@ from wharfinger.stages.fleet.columns import (
     Array,
     EstimateColumn,
     Rooms,
+    Values,
     counted,
     recount_array,
     recount_list,
@@ -292,6 +293,8 @@ class Estimates:
             map(PENDING, clusters), map(entries.__getitem__, counts), strict=True
         ):
             pending.append(entry)  # deducted when the room is read next, see `ClusterState`
+        if self._pending is not None and self._in_order:
+            self._add_to_matrix(self._pending, clusters, [entries[n] for n in counts])
         most = max(entries)
         if self.rooms is None or not self._in_order or most > UNLIMITED:
             for cluster in clusters:
@@ -303,6 +306,16 @@ class Estimates:
             self._deduct_from_rooms(
                 self.rooms, demand, column, positions, np.array(counts, np.int64), most
             )
+
+    def _add_to_matrix(
+        self, matrix: PendingMatrix, clusters: Sequence[ClusterState], entries: list[Pending]
+    ) -> None:
+        positions = list(map(POSITION, clusters))
+        if min(positions) < 0:  # clusters without facts have no position
+            entries = [e for e, i in zip(entries, positions, strict=True) if i >= 0]
+            positions = [i for i in positions if i >= 0]
+        if positions:
+            matrix.add(entries, positions)
 
     def _deduct_from_rooms(
         self,
@@ -433,7 +446,12 @@ class Estimates:
         yet.
         Example: estimate 9, class count 12, at most 5 no longer fit, 1 replica is not on a node:
         12 - 5 - 1 = 6."""
-        values, order, key = self.column(record).values, self.order, record.class_key
+        return self._certain(self.column(record).values, record, at, young=young)
+
+    def _certain(
+        self, values: Values, record: BindingState, at: Positions, *, young: bool
+    ) -> list[int] | Array:
+        order, key = self._order, record.class_key
         if self._pending is None:
             self._pending = PendingMatrix(order)
         taken = self._pending.places_taken(key, self.demand_of(record), at)
@@ -457,7 +475,8 @@ class Estimates:
             return sure
         found = np.asarray(values)[at]
         limited = (found > 0) & (found < UNLIMITED)
-        found = np.where(limited, np.clip(_within(counts) - taken, 0, found), found)
+        sure = np.minimum(np.maximum(_within(counts) - taken, 0), found)
+        found = np.where(limited, sure, found)
         if makers:
             makes = [order[i].name in makers for i in at.tolist()]
             found[makes] = min(record.spec.replicas, UNLIMITED)
@@ -469,7 +488,8 @@ class Estimates:
         column = self.column(record)
         seen, kept = (column.seen, column.deductions_seen), column.certain.get(young)
         if kept is None or kept[0] != seen or self.index.provisioning:
-            numbers = self.certain(record, [*range(len(self._order))], young=young)
+            everywhere = [*range(len(self._order))]
+            numbers = self._certain(column.values, record, everywhere, young=young)
             kept = column.certain[young] = (seen, [*numbers])
         return kept[1]
 
@@ -510,6 +530,7 @@ class Estimates:
 def _within(numbers: list[int]) -> Array:
     """Return the numbers as int64, limited to the range -SAFE..SAFE."""
     try:
-        return np.clip(np.array(numbers, np.int64), -SAFE, SAFE)
+        found: Array = np.array(numbers, np.int64)
+        return np.minimum(np.maximum(found, -SAFE), SAFE)
     except OverflowError:
         return np.array([max(-SAFE, min(SAFE, n)) for n in numbers], np.int64)

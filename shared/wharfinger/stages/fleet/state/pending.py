@@ -6,8 +6,9 @@ defines the bound). The matrix has a row for each cluster and a column for each 
 replicas. The bound for a class is one product of the matrix with the shares of a place that each
 class takes.
 
-Cost: a question about n clusters reads n numbers of pending entries in Python, then n * classes
-numbers in arrays. Each pending entry is read once.
+Cost: a question about n clusters compares n rows with their clusters in Python, then multiplies
+n * classes numbers in arrays. A decision adds its entries to the rows; after a new count, a row is
+read again from the entries that are left.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from wharfinger.stages.fleet.state.clusters import ClusterState, Pending
 
 COLUMNS = 16
 """The least number of columns."""
+
+MANY = 16
+"""So many entries or more are added by one assignment."""
 
 SHARES_KEPT = 1 << 20
 """So many numbers are remembered in the shares of all classes. Then they are computed again."""
@@ -52,9 +56,10 @@ class PendingMatrix:
     `columns`: class -> its column. `examples`: an entry of each class, in order of column.
     `replicas`: (clusters, columns), how many replicas of a class are pending in a cluster. It may
     have more columns than `columns`; these are 0.
-    `read`: how many entries of a cluster's `pending` are in its row. `generations`: the generation
-    of the cluster when its row was read. `totals`: the sum of each row. `nodes`: (clusters,), how
-    many nodes a cluster had in its last count.
+    `nodes`: (clusters,), how many nodes a cluster had in its last count.
+    `read`: (clusters,), how many entries of `pending` are in the row. `generations`: (clusters,),
+    the generation of the cluster when its row was read; -1: never. A row where one of the two
+    differs from its cluster is read again before it is used.
     """
 
     order: Sequence[ClusterState]
@@ -62,11 +67,10 @@ class PendingMatrix:
     examples: list[Pending] = field(default_factory=list)
     replicas: Numbers = field(init=False)
     nodes: NDArray[np.int64] = field(init=False)
-    read: list[int] = field(init=False)
-    generations: list[int] = field(init=False)
-    totals: list[int] = field(init=False)
+    read: NDArray[np.int64] = field(init=False)
+    generations: NDArray[np.int64] = field(init=False)
     _largest: int = 0
-    """The largest total so far."""
+    """An upper bound of the sum of any row."""
     _shares: dict[str, tuple[Numbers, int, int]] = field(default_factory=dict)
     """Class -> (its shares, how many columns they have, the largest of them)."""
 
@@ -76,9 +80,8 @@ class PendingMatrix:
     def _clear(self, columns: int) -> None:
         clusters = len(self.order)
         self.replicas = np.zeros((clusters, columns), np.int64)
-        self.nodes = np.array([_nodes(cluster) for cluster in self.order], np.int64)
-        self.read, self.totals = [0] * clusters, [0] * clusters
-        self.generations = [cluster.generation for cluster in self.order]
+        self.nodes, self.read = np.zeros((2, clusters), np.int64)
+        self.generations = np.full(clusters, -1, np.int64)
         self._largest = 0
 
     def places_taken(
@@ -91,66 +94,114 @@ class PendingMatrix:
         replicas of another class with 500m CPU each. On 10 nodes the bound is 3 + 4 = 7, because
         each of the 4 may run on another node, where then one replica fewer fits. On 1 node it is
         3 + 2 = 5."""
+        order, positions = self.order, at if isinstance(at, list) else at.tolist()
+        some = [i for i, position in enumerate(positions) if order[position].pending]
+        found = [0] * len(positions)
+        if some:
+            rows = [positions[i] for i in some]
+            for i, places in zip(some, self._places(class_key, demand, rows), strict=True):
+                found[i] = places
+        if isinstance(at, list):
+            return found
+        return np.array([min(places, SAFE) for places in found], np.int64)
+
+    def _places(self, class_key: str, demand: Demand, at: list[int]) -> list[int]:
         self._catch_up(at)
         classes = len(self.examples)
-        rows, nodes = self.replicas[:, :classes], self.nodes
-        if len(at) != len(self.order):
-            rows, nodes = rows[at], nodes[at]
-        sums: Numbers = rows @ self._shares_of(class_key, demand)[:classes]
-        if isinstance(at, list):
-            return [
-                same + min(rounded, -(-millionths // WHOLE) + min(others, n))
-                for (same, others, rounded, millionths), n in zip(
-                    sums.tolist(), nodes.tolist(), strict=True
-                )
-            ]
-        most = np.minimum(sums[:, OTHERS], nodes) - (-sums[:, MILLIONTHS] // WHOLE)
-        taken: Numbers = sums[:, SAME] + np.minimum(sums[:, ROUNDED], most)
-        return taken if taken.dtype == np.int64 else np.minimum(taken, SAFE).astype(np.int64)
+        sums = self.replicas[at, :classes] @ self._shares_of(class_key, demand)[:classes]
+        if sums.dtype == np.int64 and len(at) >= MANY:
+            most = np.minimum(sums[:, OTHERS], self.nodes[at]) - (-sums[:, MILLIONTHS] // WHOLE)
+            taken = sums[:, SAME] + np.minimum(sums[:, ROUNDED], most)
+            numbers: list[int] = taken.tolist()
+            return numbers
+        return [
+            same + min(rounded, -(-millionths // WHOLE) + min(others, nodes))
+            for (same, others, rounded, millionths), nodes in zip(
+                sums.tolist(), self.nodes[at].tolist(), strict=True
+            )
+        ]
 
     # Rows
 
-    def _catch_up(self, at: Positions) -> None:
-        """Read the entries of these clusters that are not in their rows yet."""
-        order, read, generations = self.order, self.read, self.generations
-        for position in at if isinstance(at, list) else at.tolist():
-            cluster = order[position]
-            if (
-                len(cluster.pending) != read[position]
-                or cluster.generation != generations[position]
-            ) and not self._read(position, cluster):
-                self._widen()
-                return
+    def add(self, entries: Sequence[Pending], at: Sequence[int]) -> None:
+        """Add the last entry of `pending` of these clusters, which have just got it: `entries[i]`
+        for the cluster at `at[i]`, all of one class. A row that is not current stays so, unless
+        this is its only entry."""
+        column = self._column(entries[0])
+        if column is None:
+            self.generations[:] = -1
+            return
+        most = max([entry.replicas for entry in entries])
+        self._limit(self._largest + most)
+        self._largest += most
+        first = [i for i in at if len(self.order[i].pending) == 1]
+        if first:
+            self._begin(first, [self.order[i] for i in first])
+            self.read[first] = 0
+        if len(at) < MANY:
+            for entry, position in zip(entries, at, strict=True):
+                self.replicas[position, column] += entry.replicas
+                self.read[position] += 1
+        else:
+            self.replicas[at, column] += [entry.replicas for entry in entries]
+            self.read[at] += 1
 
-    def _read(self, position: int, cluster: ClusterState) -> bool:
-        """Read the new entries of one cluster, or all after a new count. Return False, with some of
-        them read, where a class has no column and there is none left."""
-        pending, first = cluster.pending, self.read[position]
-        if cluster.generation != self.generations[position]:
-            first = 0
-            self.generations[position] = cluster.generation
-            self.nodes[position] = _nodes(cluster)
-            if self.totals[position]:
-                self.replicas[position] = 0
-                self.totals[position] = 0
-        # by index: near its end a deque finds an entry faster than an iterator passes the others
-        new = [pending[i] for i in range(first, len(pending))] if first else pending
-        for entry in new:
-            column = self.columns.get(entry.class_key)
-            if column is None:
-                column = len(self.examples)
-                if column == self.replicas.shape[1]:
+    def _begin(self, at: list[int], clusters: Sequence[ClusterState]) -> None:
+        """Make these rows current and empty."""
+        self.generations[at] = [cluster.generation for cluster in clusters]
+        self.nodes[at] = [
+            0 if c.capacity is None else min(c.capacity.nodes, SAFE) for c in clusters
+        ]
+        self.replicas[at] = 0
+
+    def _catch_up(self, at: list[int]) -> None:
+        """Read the rows of these clusters again that are not current."""
+        clusters = [self.order[position] for position in at]
+        states = zip(
+            at, clusters, self.read[at].tolist(), self.generations[at].tolist(), strict=True
+        )
+        stale = [
+            position
+            for position, cluster, read, generation in states
+            if cluster.generation != generation or len(cluster.pending) != read
+        ]
+        if stale and not self._read(stale):
+            self._widen()
+
+    def _read(self, at: list[int]) -> bool:
+        """Read the rows of these clusters. Return False, with some of them read, where a class has
+        no column and there is none left."""
+        clusters = [self.order[position] for position in at]
+        self._begin(at, clusters)
+        self.read[at] = [len(cluster.pending) for cluster in clusters]
+        for position, cluster in zip(at, clusters, strict=True):
+            if not cluster.pending:
+                continue
+            totals: dict[int, int] = {}
+            for entry in cluster.pending:
+                column = self._column(entry)
+                if column is None:
                     return False
-                self.columns[entry.class_key] = column
-                self.examples.append(entry)
-            total = self.totals[position] = self.totals[position] + entry.replicas
-            if total > self._largest:
-                self._largest = total
-                if total >= SAFE and self.replicas.dtype == np.int64:
-                    self.replicas = self.replicas.astype(object)
-            self.replicas[position, column] += entry.replicas
-        self.read[position] = len(pending)
+                totals[column] = totals.get(column, 0) + entry.replicas
+            total = sum(totals.values())
+            self._limit(total)
+            self._largest = max(self._largest, total)
+            for column, replicas in totals.items():
+                self.replicas[position, column] = replicas
         return True
+
+    def _column(self, entry: Pending) -> int | None:
+        """Return the column of the class of an entry; None: it has none and none is left."""
+        column = self.columns.get(entry.class_key)
+        if column is None and len(self.examples) < self.replicas.shape[1]:
+            column = self.columns[entry.class_key] = len(self.examples)
+            self.examples.append(entry)
+        return column
+
+    def _limit(self, total: int) -> None:
+        """Use Python integers from now on, where int64 may not hold the sum of a row."""
+        if total >= SAFE and self.replicas.dtype == np.int64:
+            self.replicas = self.replicas.astype(object)
 
     def _widen(self) -> None:
         """Read all clusters again, with columns for twice as many classes as are pending now. The
@@ -163,8 +214,7 @@ class PendingMatrix:
         self.examples += [e for key, e in pending.items() if key not in known]
         self.columns = {entry.class_key: i for i, entry in enumerate(self.examples)}
         self._clear(max(COLUMNS, 2 * len(self.examples)))
-        for position, cluster in enumerate(self.order):
-            self._read(position, cluster)
+        self._read([*range(len(self.order))])
 
     # Shares
 
@@ -188,24 +238,19 @@ class PendingMatrix:
         return shares.astype(object) if largest * self._largest >= SAFE else shares
 
 
-def _nodes(cluster: ClusterState) -> int:
-    return 0 if cluster.capacity is None else min(cluster.capacity.nodes, SAFE)
-
-
 def _share(entry: Pending, class_key: str, demand: Demand) -> tuple[int, int, int, int]:
     """Return what one replica, or one set, of the class of `entry` takes from the places of the
     class `class_key`, as a row of shares. `demand`: what one replica of `class_key` takes."""
     if entry.class_key == class_key:
         return 1, 0, 0, 0
-    parts = (
-        [(demand_of(c.requirements), c.replicas) for c in entry.components if c.replicas > 0]
-        if entry.components
-        else [(entry.demand, 1)]
-    )
+    if not entry.components:
+        share = proportion(entry.demand, demand)
+        return (0, 1, -(-share // WHOLE), share) if share > 0 else (0, 0, 0, 0)
     others = rounded = millionths = 0
-    for taken, times in parts:
-        share = proportion(taken, demand)
-        if share > 0:
+    for component in entry.components:
+        times = component.replicas
+        share = proportion(demand_of(component.requirements), demand)
+        if share > 0 and times > 0:
             others += times
             rounded += times * -(-share // WHOLE)
             millionths += times * share
