@@ -28,7 +28,7 @@ from wharfinger.manifests.parse import Manifest, loaded_texts
 from wharfinger.runtime.ledger import AcceptResult, AsRead, AsSeen, Ledger, Submission
 from wharfinger.runtime.ledger.bodies import unpack
 from wharfinger.runtime.ledger.errors import ChangedSinceError, Transient
-from wharfinger.runtime.ledger.writer import write
+from wharfinger.runtime.ledger.writer import MovedHeads, RoundRows
 
 pytestmark = pytest.mark.integration
 
@@ -385,16 +385,16 @@ async def test_a_transaction_that_is_repeated_compiles_again(
 ) -> None:
     """What the first attempt has made is not taken for accepted."""
     await applied(ledger, policy("all"))
-    failures = [Transient("database: cut")]
+    failures, write = [Transient("database: cut")], RoundRows.write
 
-    async def cut(*arguments: Any) -> None:
+    async def cut(*arguments: Any, **named: Any) -> MovedHeads | None:
         if failures:
             raise failures.pop()
-        await write(*arguments)
+        return await write(*arguments, **named)
 
     async def other() -> None:
         await applied(ledger, policy("all", "Duplicated"))
-        monkeypatch.setattr("wharfinger.runtime.ledger.intake.write", cut)
+        monkeypatch.setattr(RoundRows, "write", cut)
 
     done = after_reading(monkeypatch, other)
     found = await applied(ledger, several(workload("v"), workload("w")))

@@ -67,6 +67,10 @@ async def live(ledger: Ledger) -> None:
     for turn in range(2):
         event = withdrawn(turn)
         await ledger.accept([Submission(event, BINDINGS.name, event.subject, "p")])
+    writer = await ledger.begin_writer("oslo", 1)  # its facts are accepted in a transaction
+    await ledger.accept(
+        [Submission(event := withdrawn(5), BINDINGS.name, event.subject, "p")], writer=writer
+    )
     await ledger.ensure_streams(["fleet/0", "cluster/oslo"])
     heads = await ledger.raise_epoch(["fleet/0", "cluster/oslo"])
     fleet, cluster = (Writer(heads[name], Counter()) for name in ("fleet/0", "cluster/oslo"))

@@ -16,24 +16,24 @@ from wharfinger.kernel.round import Head
 from wharfinger.runtime.ledger.database import Database, Record, Transaction
 from wharfinger.runtime.ledger.errors import LedgerError
 
-_COLUMNS = "name, round, seq, hash, epoch, at_us, snapshot"
+COLUMNS = "name, round, seq, hash, epoch, at_us, snapshot"
 
-_HEADS = f"select {_COLUMNS} from stream order by name"
+_HEADS = f"select {COLUMNS} from stream order by name"
 
 _GLANCE = (
-    f"select {_COLUMNS}, id, (extract(epoch from clock_timestamp()) * 1000000)::bigint "
+    f"select {COLUMNS}, id, (extract(epoch from clock_timestamp()) * 1000000)::bigint "
     "from stream order by name"
 )
 
 # Every transaction that takes several heads takes them in order of name: they can wait for each
 # other, never in a ring.
 _LOCK = f"""
-select {_COLUMNS}, id, (extract(epoch from clock_timestamp()) * 1000000)::bigint
+select {COLUMNS}, id, (extract(epoch from clock_timestamp()) * 1000000)::bigint
 from stream where name = any($1::text[]) order by name for update
 """
 
 _ENSURE = f"""
-insert into stream ({_COLUMNS})
+insert into stream ({COLUMNS})
 select n.name, 0, 0, n.genesis, 0, 0, ''::bytea
 from unnest($1::text[], $2::bytea[]) as n(name, genesis)
 on conflict do nothing
@@ -44,8 +44,8 @@ _RAISE = "update stream set epoch = epoch + 1 where id = any($1::int[])"
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """A head whose row is ours until the transaction ends. `id`: the stream's small number. `now`:
-    the database's time once it was ours."""
+    """A head whose row is ours until the transaction ends, or which was only looked at. `id`: the
+    stream's small number. `now`: the database's time once it was ours."""
 
     id: int
     head: Head

@@ -2,9 +2,10 @@
 
 It is a stream like any other, so that the publisher and `verify` need no second way of reading: a
 round's inputs are the accepted events, and to each input there is one decision (`MessageAccepted`)
-that says which topic it goes to. It has many appenders and no owner: the appender that has locked
-the row of its head adds the next round. An id is accepted once: for as long as its round is part of
-the history, and after that for as long as it is the latest fact under its key.
+that says which topic it goes to. It has many appenders and no owner. An appender looks at the head
+and adds the round that follows it, in two statements. Where another one was first, it locks the row
+of the head and adds the next round in a transaction. An id is accepted once: for as long as its
+round is part of the history, and after that for as long as it is the latest fact under its key.
 
 The last event under each key holds until the next event under that key. `fact` points at it, so a
 reader need not read the whole intake to know what holds. Retirement keeps these events.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from uuid import UUID
 
 from wharfinger.domain.value import Value, canonical, json_decoder
@@ -32,9 +34,18 @@ from wharfinger.runtime.ledger.days import DAY_US, day_of
 from wharfinger.runtime.ledger.errors import ChangedSinceError, LedgerError
 from wharfinger.runtime.ledger.fact_writers import FactWriter, require_newest
 from wharfinger.runtime.ledger.facts import TAKEN, Fact, latest_among
-from wharfinger.runtime.ledger.heads import Locked, lock
+from wharfinger.runtime.ledger.heads import COLUMNS, Locked, lock
 from wharfinger.runtime.ledger.retries import retried
-from wharfinger.runtime.ledger.writer import EventRow, is_written, write
+from wharfinger.runtime.ledger.writer import (
+    FOLLOWS,
+    MORE_FROM,
+    NOT_LOCKED,
+    EventRow,
+    MoreRows,
+    MovedHeads,
+    RoundRows,
+    is_written,
+)
 
 CHUNK = 1000
 """Events a round: long enough for a transaction to pay, short enough for others not to wait
@@ -47,12 +58,27 @@ STATE_BYTES_MAX = 16_000_000
 """Of one fact of a member cluster: all objects of a kind in a namespace may be many. It is divided
 into records when it is sent."""
 
-_FACTS = """
+# Part of the statement that writes the round.
+_FACTS = f"""
 insert into fact (topic, key, partition_key, event, sha256, seq, at_us)
-select * from unnest($1::text[], $2::text[], $3::text[], $4::uuid[], $5::bytea[], $6::bigint[],
-    $7::bigint[])
+select * from unnest({
+    ", ".join(
+        f"${number}::{type_}[]"
+        for number, type_ in enumerate(
+            ("text", "text", "text", "uuid", "bytea", "bigint", "bigint"), MORE_FROM
+        )
+    )
+})
+where {FOLLOWS}
 on conflict (topic, key) do update set (partition_key, event, sha256, seq, at_us) =
     (excluded.partition_key, excluded.event, excluded.sha256, excluded.seq, excluded.at_us)
+"""
+
+# All as of one moment: the head, and those of the ids ($1) that were accepted before.
+_GLANCE = f"""
+select {COLUMNS}, id, (extract(epoch from clock_timestamp()) * 1000000)::bigint,
+    array(select event from ({TAKEN}) k where k.stream = stream.id)
+from stream where name = '{INTAKE}'
 """
 
 _CHANGED = """
@@ -196,35 +222,113 @@ async def _accept_chunk(
     read: AsRead | None,
     writer: FactWriter | None,
 ) -> AcceptResult:
-    # rounds whose COMMIT may or may not have taken place
-    attempted: list[tuple[Round, AcceptResult]] = []
+    # rounds that may or may not be committed
+    attempted: list[_Attempted] = []
 
     async def attempt() -> AcceptResult:
+        if not attempted and writer is None:
+            async with database.reading(repeated=True) as raw:
+                done = await _at_once(raw, chunk, clock, seen, read, attempted)
+            if done is not None:
+                return done
         async with database.transaction(repeated=True) as transaction:
             locked = (await lock(transaction, [INTAKE]))[INTAKE]
             raw = transaction.raw
-            for earlier, result in attempted:
-                if await is_written(raw, locked.id, earlier):
-                    return result
+            for earlier in attempted:
+                if await is_written(raw, locked.id, earlier.round):
+                    return earlier.result
             if writer is not None:
                 await require_newest(raw, writer)
             if seen is not None:
                 await _refuse_changed(raw, seen)
             found = chunk if read is None else await _as_known_now(raw, locked, chunk, origin, read)
             known = await _known(raw, locked.id, found.ids)
-            fresh = [p for p in found.prepared if p.submission.event.id not in known]
-            fresh, refused = _without_outdated(fresh, await _versions(raw, locked.id, fresh))
-            if not fresh:
-                return _result(found, set(), refused, locked.head.seq, locked.head.at)
-            round_ = _round(locked, fresh, locked.now if clock is None else clock())
-            new = {ref.id for ref in round_.inputs}
-            last = round_.first_seq - 1 + len(round_.decisions)
-            attempted.append((round_, _result(found, new, refused, last, round_.at)))
-            await write(raw, [[round_]], [_event_row(p, day_of(round_.at)) for p in fresh])
-            await raw.execute(_FACTS, *_fact_columns(round_, fresh))
-            return attempted[-1][1]
+            made = await _made(raw, locked, found, known, clock)
+            if made.round is not None:
+                attempted.append(_Attempted(made.round, made.result))
+                if await made.write(raw) is None:
+                    raise LedgerError(NOT_LOCKED)
+            return made.result
 
     return await retried(attempt)
+
+
+async def _at_once(
+    raw: Raw,
+    chunk: _Chunk,
+    clock: Callable[[], Micros] | None,
+    seen: AsSeen | None,
+    read: AsRead | None,
+    attempted: list[_Attempted],
+) -> AcceptResult | None:
+    """Accept in two statements: one looks at the head and the ids, one writes where the head is
+    still the same. None, and nothing is accepted: others were first, or the intake has moved since
+    `seen` or `read`."""
+    looked = await raw.fetchrow(_GLANCE, chunk.ids)
+    if looked is None:
+        return None
+    name, *head, id_, now, known = looked
+    found = Locked(id_, Head(name, *head), now)
+    if any(basis is not None and basis.seq != found.head.seq for basis in (seen, read)):
+        return None
+    made = await _made(raw, found, chunk, set(known), clock)
+    if made.round is None:
+        return made.result
+    if not made.rows.one_statement:
+        return None
+    attempted.append(_Attempted(made.round, made.result))
+    if await made.write(raw) is not None:
+        return made.result
+    attempted.clear()
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempted:
+    """A round that was written, unless the database did not get it."""
+
+    round: Round
+    result: AcceptResult
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What is to be written of a chunk, and what is said of it then. `round`: None: there is
+    nothing to write. `fresh`: its inputs."""
+
+    result: AcceptResult
+    round: Round | None = None
+    fresh: Sequence[_Prepared] = ()
+
+    @cached_property
+    def rows(self) -> RoundRows:
+        assert self.round is not None, "there is nothing to write"
+        day = day_of(self.round.at)
+        return RoundRows([[self.round]], [_event_row(p, day) for p in self.fresh])
+
+    async def write(self, raw: Raw) -> MovedHeads | None:
+        """Write the round and its facts. None, and nothing is written: its head has moved."""
+        assert self.round is not None, "there is nothing to write"
+        facts = MoreRows(_FACTS, [*_fact_columns(self.round, self.fresh)])
+        return await self.rows.write(raw, more=facts)
+
+
+async def _made(
+    raw: Raw,
+    head: Locked,
+    chunk: _Chunk,
+    known: Collection[UUID],
+    clock: Callable[[], Micros] | None,
+) -> _Made:
+    """The round that follows `head`. `known`: those of the ids that were accepted before."""
+    fresh = [p for p in chunk.prepared if p.submission.event.id not in known]
+    fresh, refused = _without_outdated(fresh, await _versions(raw, head.id, fresh))
+    if not fresh:
+        return _Made(_result(chunk, set(), refused, head.head.seq, head.head.at))
+    round_ = _round(head, fresh, head.now if clock is None else clock())
+    new = {ref.id for ref in round_.inputs}
+    last = round_.first_seq - 1 + len(round_.decisions)
+    return _Made(_result(chunk, new, refused, last, round_.at), round_, fresh)
 
 
 def _chunk(submissions: Sequence[Submission], origin: Origin) -> _Chunk:

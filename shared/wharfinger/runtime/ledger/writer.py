@@ -139,7 +139,7 @@ async def _commit_what_follows(
         lost = {group_of(name) for name in chains.keys() - committed - set(fresh)}
         fresh = [name for name in fresh if group_of(name) not in lost]
         if fresh and await rows_of(tuple(fresh)).write(raw) is None:
-            raise LedgerError(_NOT_LOCKED)
+            raise LedgerError(NOT_LOCKED)
     committed.update(fresh)
     return CommitResult(
         frozenset(committed),
@@ -275,9 +275,14 @@ _DECISION = _StreamTable(
 # Bodies go in order of id: two transactions that bring the same ones wait for each other, never in
 # a ring. An event that a stream takes in twice on one day breaks the index of `input`; over several
 # days the writer has asked `known` before.
-_FOLLOWS = "(select found from follows)"
+FOLLOWS = "(select found from follows)"
+"""In a statement that writes rounds: whether these follow their heads."""
 _STREAMS = "(select ids from follows)"
-_WRITE = f"""
+
+
+def _writing(more: str) -> str:
+    """`more`: further parts of the `with`; their parameters begin at `MORE_FROM`."""
+    return f"""
 with heads as (
     select s.id, s.snapshot, n.place,
         (s.round, s.seq, s.hash, s.epoch) = (n.round, n.seq, n.hash, n.epoch) as same,
@@ -295,22 +300,44 @@ with heads as (
     update stream s set round = n.round, seq = n.seq, hash = n.hash, at_us = n.at_us
     from unnest($1::text[], $8::bigint[], $9::bigint[], $10::bytea[], $6::bigint[])
         as n(name, round, seq, hash, at_us)
-    where s.name = n.name and {_FOLLOWS}
+    where s.name = n.name and {FOLLOWS}
 ), bodies as (
     insert into event (id, sha256, day, type, subject, source, encoding, body)
     select * from unnest($11::uuid[], $12::bytea[], $13::int[], $14::text[], $15::text[],
         $16::text[], $17::smallint[], $18::bytea[])
-    where {_FOLLOWS}
+    where {FOLLOWS}
     on conflict do nothing
 ), rounds as (
-    {_ROUND.insert(19, _STREAMS, _FOLLOWS)}
+    {_ROUND.insert(19, _STREAMS, FOLLOWS)}
 ), inputs as (
-    {_INPUT.insert(33, _STREAMS, _FOLLOWS)}
+    {_INPUT.insert(33, _STREAMS, FOLLOWS)}
 ), decisions as (
-    {_DECISION.insert(39, _STREAMS, _FOLLOWS)}
-), {noting(50, _FOLLOWS)}
-select place, snapshot, now, {_FOLLOWS}, (select pg_notify($55, $56) where {_FOLLOWS}) from heads
+    {_DECISION.insert(39, _STREAMS, FOLLOWS)}
+), {noting(50, FOLLOWS)}{more}
+select place, snapshot, now, {FOLLOWS}, (select pg_notify($55, $56) where {FOLLOWS}) from heads
 """
+
+
+MORE_FROM = 57
+
+_WRITE = _writing("")
+
+
+@dataclass(frozen=True, slots=True)
+class MoreRows:
+    """A statement that adds rows of another table beside the rounds, where these follow their
+    heads. `parameters`: of it, in order."""
+
+    statement: str
+    parameters: Sequence[object]
+
+
+@cache
+def writing_with(statement: str) -> str:
+    """The statement that writes rounds, with another one in it. `statement`: an insert with a
+    `where` for `FOLLOWS`; its parameters begin at `MORE_FROM`."""
+    return _writing(f", more as (\n{statement})")
+
 
 _MORE_DECISIONS = _DECISION.insert(
     2,
@@ -322,7 +349,7 @@ BYTES_AT_ONCE = 16_000_000
 """Of decisions in one statement. PostgreSQL takes no list of more than 1 GB."""
 
 _ANY_TIME = 1 << 62
-_NOT_LOCKED = "a round does not follow the head that was locked for it"
+NOT_LOCKED = "a round does not follow the head that was locked for it"
 
 
 class MovedHeads(NamedTuple):
@@ -370,17 +397,20 @@ class RoundRows:
         """Whether one statement writes them all. Otherwise a transaction is needed."""
         return len(self._decisions) <= 1
 
-    async def write(self, raw: Raw, ahead_max_us: int | None = None) -> MovedHeads | None:
+    async def write(
+        self, raw: Raw, ahead_max_us: int | None = None, more: MoreRows | None = None
+    ) -> MovedHeads | None:
         """Add the rounds and move the heads of their streams. None, and nothing is written: a head
         is not the one that the first round of its chain follows, or a round is more than
-        `ahead_max_us` after the database's time and after its head's.
+        `ahead_max_us` after the database's time and after its head's. `more`: rows that are added
+        with them.
 
         The rows are parameters of statements. COPY is some 3 us a row cheaper, but the server waits
         for its rows without a limit of time: a process that was frozen meanwhile kept the streams
         locked."""
-        first, *more = self._decisions or [[]]
+        first, *others = self._decisions or [[]]
         found = await raw.fetch(
-            _WRITE,
+            _WRITE if more is None else writing_with(more.statement),
             self._names,
             [r.number - 1 for r in self._firsts],
             [r.first_seq - 1 for r in self._firsts],
@@ -398,10 +428,11 @@ class RoundRows:
             *self._marks,
             CHANNEL,
             self._names[0],
+            *(() if more is None else more.parameters),
         )
         if not found or not found[0][3]:
             return None
-        for part in more:
+        for part in others:
             await raw.execute(_MORE_DECISIONS, self._names, *_columns(part, _DECISION.width))
         return MovedHeads(
             {self._names[place - 1]: snapshot for place, snapshot, *_ in found},
@@ -412,7 +443,7 @@ class RoundRows:
 async def write(raw: Raw, chains: Iterable[Sequence[Round]], bodies: Iterable[EventRow]) -> None:
     """Add the rounds of streams that the transaction has locked, and move their heads."""
     if await RoundRows(chains, bodies).write(raw) is None:
-        raise LedgerError(_NOT_LOCKED)
+        raise LedgerError(NOT_LOCKED)
 
 
 _DecisionRow = tuple[int, int, int, int, UUID, str, str, str, UUID | None, int, bytes]

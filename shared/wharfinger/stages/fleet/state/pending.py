@@ -108,7 +108,8 @@ class PendingMatrix:
     def _places(self, class_key: str, demand: Demand, at: list[int]) -> list[int]:
         self._catch_up(at)
         classes = len(self.examples)
-        sums = self.replicas[at, :classes] @ self._shares_of(class_key, demand)[:classes]
+        shares = self._shares_of(class_key, demand)[:classes]
+        sums: Numbers = self.replicas[at, :classes] @ shares  # any order: integers
         if sums.dtype == np.int64 and len(at) >= MANY:
             most = np.minimum(sums[:, OTHERS], self.nodes[at]) - (-sums[:, MILLIONTHS] // WHOLE)
             taken = sums[:, SAME] + np.minimum(sums[:, ROUNDED], most)
