@@ -125,6 +125,9 @@ class StageGroups(Generic[S]):
     ) -> None:
         self._name = name
         self._decider = decider
+        # asked once: a look at what a protocol names takes as long as a small round
+        self._asking = decider if isinstance(decider, CallsExtenders) else None
+        self._answering = decider if isinstance(decider, AnswersRequests) else None
         self._routing = routing
         self._ledger = ledger
         self._incarnations = incarnations
@@ -213,16 +216,10 @@ class StageGroups(Generic[S]):
 
     def to_come(self, state: S) -> tuple[Micros | None, Sequence[ExtenderCall], OpenRequests]:
         """When the state is due, what it has to ask, and which requests are open. On the worker."""
-        asks = (
-            self._decider.asks(state)
-            if self._questions is not None and isinstance(self._decider, CallsExtenders)
-            else ()
-        )
-        decider = self._decider
-        requests = (
-            decider.open_requests(state) if isinstance(decider, AnswersRequests) else NONE_OPEN
-        )
-        return decider.next_due(state), asks, requests
+        asking, answering = self._asking, self._answering
+        asks = () if self._questions is None or asking is None else asking.asks(state)
+        requests = NONE_OPEN if answering is None else answering.open_requests(state)
+        return self._decider.next_due(state), asks, requests
 
     def ask(self, streams: Iterable[str]) -> None:
         """Put the questions that these streams of ours have open now."""
