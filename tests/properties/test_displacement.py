@@ -210,3 +210,20 @@ def test_classes_that_are_pending_nowhere_take_no_columns() -> None:
         expected = straight_sum(cluster.pending, CLASSES[0]).places(3)
         assert matrix.places_taken(CLASSES[0].class_key, demand_of(CLASSES[0]), [0]) == [expected]
     assert matrix.replicas.shape[1] <= 4 * pending.COLUMNS
+
+
+def test_products_are_of_machine_integers_however_much_was_decided_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pending, "SAFE", 10**10)
+    cluster, (wanted, other) = ClusterState("oslo"), CLASSES[:2]
+    matrix = pending.PendingMatrix([cluster])
+    for seq in range(1, 100):
+        one = Pending(seq, other.class_key, 500, other, demand_of(other), Claim())
+        cluster.take(one)
+        matrix.add([one], [0])
+        cluster.count(CapacityEstimated("oslo", 3, {}, {}, {"fleet/0": seq - 1}), "fleet/0")
+        demand = demand_of(wanted)
+        expected = straight_sum(cluster.pending, wanted).places(3)
+        assert matrix.places_taken(wanted.class_key, demand, [0]) == [expected]
+        assert matrix._shares_of(wanted.class_key, demand).dtype == np.int64

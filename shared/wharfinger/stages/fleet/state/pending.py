@@ -70,7 +70,8 @@ class PendingMatrix:
     read: NDArray[np.int64] = field(init=False)
     generations: NDArray[np.int64] = field(init=False)
     _largest: int = 0
-    """An upper bound of the sum of any row."""
+    """An upper bound of the sum of any row. It grows with each decision, and is computed again
+    where it matters."""
     _shares: dict[str, tuple[Numbers, int, int]] = field(default_factory=dict)
     """Class -> (its shares, how many columns they have, the largest of them)."""
 
@@ -236,7 +237,11 @@ class PendingMatrix:
                     shares = shares.astype(object)
                 shares[column] = one
             self._shares[class_key] = shares, classes, largest
-        return shares.astype(object) if largest * self._largest >= SAFE else shares
+        if largest * self._largest >= SAFE:
+            self._largest = int(self.replicas.sum(axis=1).max())
+            if largest * self._largest >= SAFE:
+                return shares.astype(object)
+        return shares
 
 
 def _share(entry: Pending, class_key: str, demand: Demand) -> tuple[int, int, int, int]:
