@@ -4,6 +4,7 @@ once, and every caller is told what became of his."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any
@@ -58,12 +59,14 @@ def between(patch: pytest.MonkeyPatch, work: Between) -> None:
     patch.setattr(module, "_made", slowly)
 
 
-def cut(patch: pytest.MonkeyPatch, *, written: bool) -> None:
-    """The connection is cut at the next write: before the database gets it, or after it has written
-    and before it answers."""
-    write = RoundRows.write
+def cut(patch: pytest.MonkeyPatch, *, written: bool, skipped: int = 0) -> None:
+    """The connection is cut at the next write but `skipped`: before the database gets it, or after
+    it has written and before it answers."""
+    write, writes = RoundRows.write, count()
 
     async def cut_off(rows: RoundRows, *arguments: Any, **named: Any) -> MovedHeads | None:
+        if next(writes) < skipped:
+            return await write(rows, *arguments, **named)
         patch.setattr(RoundRows, "write", write)
         if written:
             await write(rows, *arguments, **named)
@@ -72,8 +75,10 @@ def cut(patch: pytest.MonkeyPatch, *, written: bool) -> None:
     patch.setattr(RoundRows, "write", cut_off)
 
 
-def transactions(patch: pytest.MonkeyPatch) -> list[object]:
-    """An entry for each head that is locked."""
+def transactions(patch: pytest.MonkeyPatch, behind_max_us: int = 1 << 62) -> list[object]:
+    """An entry for each head that is locked. `behind_max_us`: how long before it is written a round
+    may be stamped; by default however busy the machine is."""
+    patch.setattr(module, "BEHIND_MAX_US", behind_max_us)
     locked: list[object] = []
 
     async def counted(*arguments: Any) -> Any:
@@ -138,17 +143,25 @@ async def test_what_was_seen_is_changed_between_the_statements(
 
 
 @pytest.mark.parametrize("written", [False, True])
-@pytest.mark.parametrize("others", [(), (2,), (1,)], ids=["alone", "other", "same"])
+@pytest.mark.parametrize(
+    ("others", "skipped"),
+    [((), 0), ((2,), 0), ((1,), 0), ((2,), 1), ((1,), 1)],
+    ids=["alone", "other", "same", "other-in-the-transaction", "same-in-the-transaction"],
+)
 async def test_the_connection_is_cut(
-    ledger: Ledger, written: bool, others: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger,
+    written: bool,
+    others: tuple[int, ...],
+    skipped: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At the write, after another appender was first or not: the call answers as if it had not
-    been."""
+    """At the write, after another appender was first or not, or at the write of the transaction
+    that follows: the call answers as if it had not been."""
 
     async def first() -> None:
         if others:
             await ledger.accept([submission(number) for number in others])
-        cut(monkeypatch, written=written)
+        cut(monkeypatch, written=written, skipped=skipped)
 
     between(monkeypatch, first)
     found = await ledger.accept([submission(1), submission(3)])
@@ -156,6 +169,25 @@ async def test_the_connection_is_cut(
     accepted = [row.accepted.id for row in await ledger.rows_after({}, 10) if row.accepted]
     assert sorted(accepted) == sorted(ids(*{1, 3, *others}))
     assert (await audit_verify(ledger)).ok
+
+
+async def test_a_process_that_was_frozen_after_the_look_stamps_its_round_again(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was said of the time when it was frozen stays true."""
+    locked, later = transactions(monkeypatch, behind_max_us=50_000), list[int]()
+
+    async def frozen() -> None:
+        await asyncio.sleep(0.1)
+        async with ledger.database.reading() as raw:
+            now = await raw.fetchrow("select (extract(epoch from now()) * 1000000)::bigint")
+        later.extend(now or ())
+
+    between(monkeypatch, frozen)
+    found = await ledger.accept([submission(1)])
+    assert found.new == ids(1)
+    assert len(locked) == 1
+    assert found.at >= later[0]
 
 
 async def test_a_round_that_one_statement_cannot_hold_is_written_in_a_transaction(

@@ -144,27 +144,30 @@ HUGE = 2**61
     st.lists(
         st.one_of(
             st.tuples(
-                st.just("take"),
+                st.sampled_from(("take", "add")),
                 st.integers(0, 7),
                 st.one_of(st.integers(1, 40), st.sampled_from([2**40, HUGE])),
+                st.integers(1, 7),
             ),
-            st.tuples(st.just("ask"), st.integers(0, 5), st.integers(0, 7)),
-            st.tuples(st.just("count"), st.integers(0, 30), st.integers(0, 9)),
+            st.tuples(st.just("ask"), st.integers(0, 5), st.just(0), st.integers(0, 7)),
+            st.tuples(st.just("count"), st.integers(0, 30), st.integers(0, 9), st.integers(1, 7)),
         ),
         max_size=60,
     ),
     st.sampled_from((1, 2, 16)),
     st.sampled_from((8, 1 << 20)),
+    st.sampled_from((1, 2, 16)),
 )
 def test_places_follow_from_all_pending_entries(
-    steps: list[tuple[str, int, int]], least_columns: int, kept: int
+    steps: list[tuple[str, int, int, int]], least_columns: int, kept: int, many: int
 ) -> None:
-    """However the entries come between questions and counts, for one cluster or several, however
-    large the numbers are and however few shares are remembered, the answer is that of a sum over
-    all entries."""
+    """However the entries come between questions and counts, for one cluster or several, added to
+    the rows or not, however large the numbers are and however few shares are remembered, the answer
+    is that of a sum over all entries."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pending, "COLUMNS", least_columns)
         patch.setattr(pending, "SHARES_KEPT", kept)
+        patch.setattr(pending, "MANY", many)
         clusters = [ClusterState(name) for name in ("bergen", "oslo", "tromso")]
         seq = 0
 
@@ -175,17 +178,21 @@ def test_places_follow_from_all_pending_entries(
         for cluster in clusters:
             counted(cluster, 0, 5)
         matrix = pending.PendingMatrix(clusters)
-        for at, (what, number, amount) in enumerate(steps):
-            cluster = clusters[at % len(clusters)]
-            if what == "take":
+        for what, number, amount, some_of in steps:
+            positions = [i for i in range(len(clusters)) if some_of & 1 << i]
+            if what in ("take", "add"):
                 seq += 1
-                cluster.take(entry(seq, number, amount))
+                new = entry(seq, number, amount)
+                for position in positions:
+                    clusters[position].take(new)
+                if what == "add":
+                    matrix.add([new] * len(positions), positions)
             elif what == "count":
-                counted(cluster, max(0, seq - number), amount)
+                for position in positions:
+                    counted(clusters[position], max(0, seq - number), amount)
             else:
                 wanted = CLASSES[number]
                 demand = demand_of(wanted)
-                positions = [i for i in range(len(clusters)) if amount & 1 << i]
                 expected = [
                     straight_sum(c.pending, wanted).places(c.capacity.nodes)
                     for c in (clusters[i] for i in positions)

@@ -54,6 +54,10 @@ long."""
 EVENT_BYTES_MAX = 1_000_000
 """Of one event. A workload, a policy or a proposal of that size is a mistake."""
 
+BEHIND_MAX_US = 1_000_000
+"""How long before it is written a round may be stamped. A process may be frozen in between, and
+what was said of that time must stay true."""
+
 STATE_BYTES_MAX = 16_000_000
 """Of one fact of a member cluster: all objects of a kind in a namespace may be many. It is divided
 into records when it is sent."""
@@ -262,8 +266,8 @@ async def _at_once(
     attempted: list[_Attempted],
 ) -> AcceptResult | None:
     """Accept in two statements: one looks at the head and the ids, one writes where the head is
-    still the same. None, and nothing is accepted: others were first, or the intake has moved since
-    `seen` or `read`."""
+    still the same. None, and nothing is accepted: others were first, the intake has moved since
+    `seen` or `read`, or too much time has passed since the look."""
     looked = await raw.fetchrow(_GLANCE, chunk.ids)
     if looked is None:
         return None
@@ -273,11 +277,12 @@ async def _at_once(
         return None
     made = await _made(raw, found, chunk, set(known), clock)
     if made.round is None:
-        return made.result
+        # what made others outdated may have been accepted after the look
+        return None if made.result.outdated else made.result
     if not made.rows.one_statement:
         return None
     attempted.append(_Attempted(made.round, made.result))
-    if await made.write(raw) is not None:
+    if await made.write(raw, BEHIND_MAX_US if clock is None else None) is not None:
         return made.result
     attempted.clear()
     return None
@@ -306,11 +311,12 @@ class _Made:
         day = day_of(self.round.at)
         return RoundRows([[self.round]], [_event_row(p, day) for p in self.fresh])
 
-    async def write(self, raw: Raw) -> MovedHeads | None:
-        """Write the round and its facts. None, and nothing is written: its head has moved."""
+    async def write(self, raw: Raw, behind_max_us: int | None = None) -> MovedHeads | None:
+        """Write the round and its facts. None, and nothing is written: its head has moved, or it
+        was stamped more than `behind_max_us` ago."""
         assert self.round is not None, "there is nothing to write"
         facts = MoreRows(_FACTS, [*_fact_columns(self.round, self.fresh)])
-        return await self.rows.write(raw, more=facts)
+        return await self.rows.write(raw, behind_max_us=behind_max_us, more=facts)
 
 
 async def _made(

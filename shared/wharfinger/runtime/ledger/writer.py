@@ -293,7 +293,9 @@ with heads as (
     order by s.name for update of s
 ), follows as (
     select count(*) = cardinality($1::text[])
-            and bool_and(same and until <= greatest(now, at_us) + $7::bigint) as found,
+            and bool_and(same and until <= greatest(now, at_us) + $7::bigint
+                and until >= (extract(epoch from clock_timestamp()) * 1000000)::bigint
+                    - $57::bigint) as found,
         array_agg(id order by place) as ids
     from heads
 ), moved as (
@@ -318,7 +320,7 @@ select place, snapshot, now, {FOLLOWS}, (select pg_notify($55, $56) where {FOLLO
 """
 
 
-MORE_FROM = 57
+MORE_FROM = 58
 
 _WRITE = _writing("")
 
@@ -398,12 +400,17 @@ class RoundRows:
         return len(self._decisions) <= 1
 
     async def write(
-        self, raw: Raw, ahead_max_us: int | None = None, more: MoreRows | None = None
+        self,
+        raw: Raw,
+        ahead_max_us: int | None = None,
+        *,
+        behind_max_us: int | None = None,
+        more: MoreRows | None = None,
     ) -> MovedHeads | None:
         """Add the rounds and move the heads of their streams. None, and nothing is written: a head
         is not the one that the first round of its chain follows, or a round is more than
-        `ahead_max_us` after the database's time and after its head's. `more`: rows that are added
-        with them.
+        `ahead_max_us` after the database's time and after its head's, or more than `behind_max_us`
+        before the database's time once the heads are locked. `more`: rows that are added with them.
 
         The rows are parameters of statements. COPY is some 3 us a row cheaper, but the server waits
         for its rows without a limit of time: a process that was frozen meanwhile kept the streams
@@ -428,6 +435,7 @@ class RoundRows:
             *self._marks,
             CHANNEL,
             self._names[0],
+            _ANY_TIME if behind_max_us is None else behind_max_us,
             *(() if more is None else more.parameters),
         )
         if not found or not found[0][3]:

@@ -153,6 +153,8 @@ def _is_sure(certain: CertainCapacity, question: Question, targets: Mapping[str,
         return True
     held, state = question.held, certain.state
     more = {name: n - held.get(name, 0) for name, n in targets.items() if n > held.get(name, 0)}
+    if not more:
+        return True
     positions: Positions = [state.clusters[name].position for name in more]
     if len(more) >= MANY and state.estimates.wide:
         positions = np.array(positions, np.int64)

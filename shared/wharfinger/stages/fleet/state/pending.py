@@ -128,10 +128,10 @@ class PendingMatrix:
     def add(self, entries: Sequence[Pending], at: Sequence[int]) -> None:
         """Add the last entry of `pending` of these clusters, which have just got it: `entries[i]`
         for the cluster at `at[i]`, all of one class. A row that is not current stays so, unless
-        this is its only entry."""
+        this is its only entry. Where the class has no column and none is left, the rows are not
+        current afterwards."""
         column = self._column(entries[0])
         if column is None:
-            self.generations[:] = -1
             return
         most = max([entry.replicas for entry in entries])
         self._limit(self._largest + most)
@@ -168,7 +168,7 @@ class PendingMatrix:
             if cluster.generation != generation or len(cluster.pending) != read
         ]
         if stale and not self._read(stale):
-            self._widen()
+            self._widen(at)
 
     def _read(self, at: list[int]) -> bool:
         """Read the rows of these clusters. Return False, with some of them read, where a class has
@@ -205,18 +205,20 @@ class PendingMatrix:
         if total >= SAFE and self.replicas.dtype == np.int64:
             self.replicas = self.replicas.astype(object)
 
-    def _widen(self) -> None:
-        """Read all clusters again, with columns for twice as many classes as are pending now. The
-        columns of classes that are pending nowhere are given up, if they are more than half."""
-        pending = {e.class_key: e for c in self.order for e in c.pending}
-        if 2 * len(pending) < len(self.examples):
+    def _widen(self, at: list[int]) -> None:
+        """Make columns for twice as many classes, and read the rows of these clusters; the others
+        are read when they are asked for. Where few of the classes are pending in these clusters,
+        all columns are given up instead: most classes may be pending nowhere."""
+        pending = {entry.class_key for i in at for entry in self.order[i].pending}
+        width = self.replicas.shape[1]
+        if 4 * len(pending) <= len(self.examples):
             self.examples.clear()
+            self.columns.clear()
             self._shares.clear()
-        known = {e.class_key for e in self.examples}
-        self.examples += [e for key, e in pending.items() if key not in known]
-        self.columns = {entry.class_key: i for i, entry in enumerate(self.examples)}
-        self._clear(max(COLUMNS, 2 * len(self.examples)))
-        self._read([*range(len(self.order))])
+        else:
+            width = 2 * max(width, len(pending))
+        self._clear(width)
+        self._read(at)
 
     # Shares
 
