@@ -100,7 +100,7 @@ class PublisherService:
             asyncio.create_task(self._guarded(), name="publisher"),
             asyncio.create_task(self._number(), name="publisher-feed"),
             asyncio.create_task(
-                self._context.ledger.notifications(self._feed.wakeup),
+                self._context.ledger.notifications(self._feed.wakeup, decided=True),
                 name="publisher-notifications",
             ),
             asyncio.create_task(

@@ -16,6 +16,7 @@ from tests.counter import Counter, Writer, withdrawn
 from tests.patience import PATIENCE_S, eventually
 
 from wharfinger.events.bindings import BindingWithdrawn
+from wharfinger.events.cluster_state import PodsObserved
 from wharfinger.events.codec import made
 from wharfinger.events.decisions import BindingReleased
 from wharfinger.events.envelope import FactVersion, derived_id
@@ -637,6 +638,48 @@ async def test_commits_wake_whoever_listens_even_after_a_lost_connection(ledger:
     await ledger.accept([submission(2)])
     await woken()
     listening.cancel()
+
+
+class Counted(asyncio.Event):
+    """Knows how often it was set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times = 0
+
+    def set(self) -> None:
+        self.times += 1
+        super().set()
+
+
+async def test_rounds_without_decisions_wake_only_who_wants_all(ledger: Ledger) -> None:
+    """Notifications of a connection come in the order of the commits."""
+    every, decided = Counted(), Counted()
+
+    async def woken(*wakeups: Counted) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            for wakeup in wakeups:
+                await wakeup.wait()
+                wakeup.clear()
+
+    listening = [
+        asyncio.create_task(ledger.notifications(every)),
+        asyncio.create_task(ledger.notifications(decided, decided=True)),
+    ]
+    await woken(every, decided)  # once for what was there before
+    writer = await writer_of(ledger, "fleet/0")
+    fact = made(PodsObserved("oslo", "n1", ()), id=derived_id("f"), source="/tests", subject="oslo")
+    round_ = writer.step([fact])
+    assert not round_.decisions
+    await ledger.commit([round_], writer.events)
+    await woken(every)
+    await committed(ledger, writer, 1)
+    await woken(every, decided)
+    await ledger.accept([submission(1)])
+    await woken(every, decided)
+    assert (every.times, decided.times) == (4, 3)
+    for task in listening:
+        task.cancel()
 
 
 # --- opening -------------------------------------------------------------------------------------

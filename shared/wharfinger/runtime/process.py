@@ -200,11 +200,11 @@ async def _watch(
 
 
 async def _expect_records(context: ServiceContext, elsewhere: SentElsewhere) -> None:
-    """What other processes commit to the ledger is soon on the topics. Where they do not say when
+    """What other processes decide is soon on the topics. Where they do not say when
     it is there, readers ask for it."""
     committed = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        group.create_task(context.ledger.notifications(committed))
+        group.create_task(context.ledger.notifications(committed, decided=True))
         while True:
             await committed.wait()
             committed.clear()

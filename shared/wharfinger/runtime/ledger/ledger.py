@@ -299,10 +299,11 @@ class Ledger:
 
         return await exogenous.first_and_last(self._database)
 
-    async def notifications(self, wakeup: asyncio.Event) -> None:
+    async def notifications(self, wakeup: asyncio.Event, *, decided: bool = False) -> None:
+        """`decided`: rounds without decisions wake no one."""
         from wharfinger.runtime.ledger import notifications
 
-        await notifications.notifications(self._database, wakeup)
+        await notifications.of_rounds(self._database, wakeup, decided)
 
     # --- the feed
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from wharfinger.runtime.ledger.database import Database
 from wharfinger.runtime.ledger.errors import DATABASE_ERRORS, LedgerError
-from wharfinger.runtime.ledger.writer import CHANNEL
+from wharfinger.runtime.ledger.writer import CHANNEL, NOTHING_DECIDED
 from wharfinger.runtime.logs import get_logger
 
 _RECONNECT_S = 0.5
@@ -20,11 +20,18 @@ def _none(_payload: str) -> bool:
     return False
 
 
+def _says_nothing_decided(payload: str) -> bool:
+    return payload == NOTHING_DECIDED
+
+
+async def of_rounds(database: Database, wakeup: asyncio.Event, decided: bool) -> None:
+    """Sets `wakeup` with every commit of rounds. `decided`: of rounds with decisions."""
+    known = _says_nothing_decided if decided else _none
+    await notifications(database, wakeup, CHANNEL, known)
+
+
 async def notifications(
-    database: Database,
-    wakeup: asyncio.Event,
-    channel: str = CHANNEL,
-    known: Callable[[str], bool] = _none,
+    database: Database, wakeup: asyncio.Event, channel: str, known: Callable[[str], bool]
 ) -> None:
     """Sets `wakeup` with every commit that notifies `channel`, until cancelled. Sets it after each
     (re)connection too, because commits in between sent no notification. `known`: whether the text

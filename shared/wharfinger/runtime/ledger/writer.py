@@ -29,7 +29,11 @@ from wharfinger.runtime.ledger.record_marks import Mark, columns, noting
 from wharfinger.runtime.ledger.retries import retried
 
 CHANNEL = "wharfinger_ledger"
-"""What is notified, once a transaction, when rows were added."""
+"""What is notified, once a transaction, when rows were added: with the name of one of the streams,
+or with `NOTHING_DECIDED`."""
+
+NOTHING_DECIDED = ""
+"""Notified when rounds without decisions were added."""
 
 EventRow = tuple[UUID, bytes, int, str, str, str, int, bytes]
 """id, sha256, day, type, subject, source, encoding, body: a row of `event`."""
@@ -393,6 +397,7 @@ class RoundRows:
             for d in r.decisions
         )
         self._marks = columns(marks)
+        self._notified = self._names[0] if self._decisions else NOTHING_DECIDED
 
     @property
     def one_statement(self) -> bool:
@@ -434,7 +439,7 @@ class RoundRows:
             *_columns(first, _DECISION.width),
             *self._marks,
             CHANNEL,
-            self._names[0],
+            self._notified,
             _ANY_TIME if behind_max_us is None else behind_max_us,
             *(() if more is None else more.parameters),
         )
