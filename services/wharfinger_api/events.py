@@ -230,7 +230,10 @@ class Hub:
                 del self._channels[wanted]
 
     async def _follow(self) -> None:
-        listening = asyncio.create_task(feed.news(self.database, self._wakeup))
+        # who reads a page loads nothing that writes
+        from wharfinger.runtime.ledger.notifications import Listener
+
+        listening = asyncio.create_task(feed.news(Listener(self.database), self._wakeup))
         try:
             while True:
                 try:

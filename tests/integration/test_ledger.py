@@ -29,6 +29,7 @@ from wharfinger.kernel.step import decision_id
 from wharfinger.runtime.ledger import (
     CorruptLedger,
     DecisionQuery,
+    FeedAppender,
     Ledger,
     LedgerError,
     LedgerRow,
@@ -680,6 +681,63 @@ async def test_rounds_without_decisions_wake_only_who_wants_all(ledger: Ledger) 
     assert (every.times, decided.times) == (4, 3)
     for task in listening:
         task.cancel()
+
+
+async def listeners(ledger: Ledger) -> int:
+    """How many connections listen."""
+    async with ledger.database.reading() as raw:
+        found = await raw.fetchrow(
+            "select count(*) from pg_stat_activity "
+            "where datname = current_database() and query ilike 'listen%'"
+        )
+    assert found is not None
+    return int(found[0])
+
+
+async def test_the_followers_of_a_process_share_a_connection(ledger: Ledger) -> None:
+    """Whenever they come and go, and after it was lost."""
+    rounds, decided, positions = Counted(), Counted(), Counted()
+
+    async def woken(*wakeups: Counted) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            for wakeup in wakeups:
+                await wakeup.wait()
+                wakeup.clear()
+
+    first = asyncio.create_task(ledger.notifications(rounds))
+    await woken(rounds)
+    second = asyncio.create_task(ledger.feed_news(positions))
+    third = asyncio.create_task(ledger.notifications(decided, decided=True))
+    await woken(positions, decided)
+    assert await listeners(ledger) == 1
+    appender = FeedAppender(ledger.database)
+    await appender.begin()
+    await ledger.accept([submission(1)])
+    await woken(rounds, decided)
+    assert await appender.append() == 1
+    await woken(positions)
+    first.cancel()
+    async with ledger.database.reading() as raw:
+        await raw.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and query ilike 'listen%'"
+        )
+    await woken(positions, decided)
+    await ledger.accept([submission(2)])
+    await woken(decided)
+    assert rounds.times == 2
+    for task in (second, third):
+        task.cancel()
+
+    async def none_listens() -> bool:
+        return not await listeners(ledger)
+
+    await eventually(none_listens)
+    again = asyncio.create_task(ledger.notifications(rounds))
+    await woken(rounds)
+    await ledger.accept([submission(3)])
+    await woken(rounds)
+    again.cancel()
 
 
 # --- opening -------------------------------------------------------------------------------------

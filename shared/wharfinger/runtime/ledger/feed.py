@@ -12,7 +12,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -36,6 +36,9 @@ from wharfinger.runtime.ledger.decision_rows import (
 from wharfinger.runtime.ledger.errors import LedgerError
 from wharfinger.runtime.ledger.feed_order import RUN_MAX
 from wharfinger.runtime.ledger.feed_writer import CHANNEL, FEW, GivenRows
+
+if TYPE_CHECKING:
+    from wharfinger.runtime.ledger.notifications import Listener
 
 WINDOW = 5000
 """Positions that a filtered page looks at in one statement."""
@@ -380,15 +383,12 @@ async def next_place(database: Database, seqs: Mapping[str, int]) -> tuple[str, 
 
 
 async def news(
-    database: Database, wakeup: asyncio.Event, known: Callable[[int], bool] = lambda _: False
+    listener: Listener, wakeup: asyncio.Event, known: Callable[[int], bool] = lambda _: False
 ) -> None:
     """Sets `wakeup` whenever positions were given, until cancelled; after each (re)connection too.
     `known`: whether the reader needs no wakeup to learn that they were given through this one."""
-    # who reads a page loads nothing that writes
-    from wharfinger.runtime.ledger import notifications
-
-    await notifications.notifications(
-        database, wakeup, CHANNEL, lambda position: position.isdecimal() and known(int(position))
+    await listener.follow(
+        CHANNEL, wakeup, lambda position: position.isdecimal() and known(int(position))
     )
 
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from wharfinger.runtime.ledger.incarnations import WentBack
     from wharfinger.runtime.ledger.intake import AcceptResult, AsRead, AsSeen, Submission
     from wharfinger.runtime.ledger.locks import Locks, PartitionLock
+    from wharfinger.runtime.ledger.notifications import Listener
     from wharfinger.runtime.ledger.partitions import Span
     from wharfinger.runtime.ledger.record_marks import Mark
     from wharfinger.runtime.ledger.snapshots import StoredSnapshot
@@ -72,6 +73,7 @@ class Ledger:
         machine's."""
         self._days = decision_rows.Days()
         self._locks: Locks | None = None
+        self._listener: Listener | None = None
 
     @classmethod
     async def open(
@@ -301,9 +303,14 @@ class Ledger:
 
     async def notifications(self, wakeup: asyncio.Event, *, decided: bool = False) -> None:
         """`decided`: rounds without decisions wake no one."""
-        from wharfinger.runtime.ledger import notifications
+        await self._listener_of_process().rounds(wakeup, decided=decided)
 
-        await notifications.of_rounds(self._database, wakeup, decided)
+    def _listener_of_process(self) -> Listener:
+        if self._listener is None:
+            from wharfinger.runtime.ledger.notifications import Listener
+
+            self._listener = Listener(self._database)
+        return self._listener
 
     # --- the feed
 
@@ -346,7 +353,7 @@ class Ledger:
     ) -> None:
         from wharfinger.runtime.ledger import feed
 
-        await feed.news(self._database, wakeup, known)
+        await feed.news(self._listener_of_process(), wakeup, known)
 
     # --- snapshots
 

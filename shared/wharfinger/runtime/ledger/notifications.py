@@ -1,12 +1,17 @@
-"""Wake a follower of the ledger when rows were added. A notification is only a hint: followers also
-poll at intervals."""
+"""Wake followers of the ledger when rows were added. A notification is only a hint: followers also
+poll at intervals.
+
+The followers of a process share a connection: the server wakes each connection that listens with
+every commit, and keeps a process for it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from wharfinger.runtime.ledger.database import Database
+from wharfinger.runtime.ledger.database import Database, Raw
 from wharfinger.runtime.ledger.errors import DATABASE_ERRORS, LedgerError
 from wharfinger.runtime.ledger.writer import CHANNEL, NOTHING_DECIDED
 from wharfinger.runtime.logs import get_logger
@@ -24,42 +29,92 @@ def _says_nothing_decided(payload: str) -> bool:
     return payload == NOTHING_DECIDED
 
 
-async def of_rounds(database: Database, wakeup: asyncio.Event, decided: bool) -> None:
-    """Sets `wakeup` with every commit of rounds. `decided`: of rounds with decisions."""
-    known = _says_nothing_decided if decided else _none
-    await notifications(database, wakeup, CHANNEL, known)
+@dataclass(eq=False, slots=True)
+class _Follower:
+    """`follows`: whether the connection listens to its channel."""
+
+    channel: str
+    wakeup: asyncio.Event
+    known: Callable[[str], bool]
+    follows: bool = False
 
 
-async def notifications(
-    database: Database, wakeup: asyncio.Event, channel: str, known: Callable[[str], bool]
-) -> None:
-    """Sets `wakeup` with every commit that notifies `channel`, until cancelled. Sets it after each
-    (re)connection too, because commits in between sent no notification. `known`: whether the text
-    of a notification says nothing new; then it wakes no one."""
-    while True:
+class Listener:
+    """Listens to the database for the followers of a process. It has a connection while there are
+    any. All are of one event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._followers: list[_Follower] = []
+        self._changed = asyncio.Event()
+        """A follower was added, or the connection was lost."""
+        self._task: asyncio.Task[None] | None = None
+
+    async def rounds(self, wakeup: asyncio.Event, *, decided: bool = False) -> None:
+        """Set `wakeup` with every commit of rounds. `decided`: of rounds with decisions."""
+        await self.follow(CHANNEL, wakeup, _says_nothing_decided if decided else _none)
+
+    async def follow(
+        self, channel: str, wakeup: asyncio.Event, known: Callable[[str], bool] = _none
+    ) -> None:
+        """Set `wakeup` with every commit that notifies `channel`, until cancelled. It is also set
+        after each (re)connection, because commits in between sent no notification. `known`: whether
+        the text of a notification says nothing new; then it does not wake this follower."""
+        follower = _Follower(channel, wakeup, known)
+        self._followers.append(follower)
+        self._changed.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="ledger-notifications")
+        task = self._task
         try:
-            await _listen(database, wakeup, channel, known)
-        except (LedgerError, *DATABASE_ERRORS) as error:
-            log.warning("notifications.interrupted", why=str(error), retry_in_s=_RECONNECT_S)
-        await asyncio.sleep(_RECONNECT_S)
+            # it ends with the last follower only, or with an error that is none of the database
+            await asyncio.shield(task)
+        finally:
+            self._followers.remove(follower)
+            if not self._followers and self._task is task:
+                self._task = None
+                task.cancel()
 
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._listen()
+            except (LedgerError, *DATABASE_ERRORS) as error:
+                log.warning("notifications.interrupted", why=str(error), retry_in_s=_RECONNECT_S)
+            await asyncio.sleep(_RECONNECT_S)
 
-async def _listen(
-    database: Database, wakeup: asyncio.Event, channel: str, known: Callable[[str], bool]
-) -> None:
-    """Until the connection is lost."""
-    raw = await database.dedicated()
-    lost = asyncio.Event()
+    async def _listen(self) -> None:
+        """Until the connection is lost."""
+        raw = await self._database.dedicated()
+        channels: set[str] = set()
+        lost = asyncio.Event()
 
-    def notified(_connection: object, _process: int, _channel: str, payload: str) -> None:
-        if not known(payload):
-            wakeup.set()
+        def end(_connection: object) -> None:
+            lost.set()
+            self._changed.set()
 
-    try:
-        raw.add_termination_listener(lambda _connection: lost.set())
-        async with asyncio.timeout(database.deadlines.call_s):
-            await raw.add_listener(channel, notified)
-        wakeup.set()
-        await lost.wait()
-    finally:
-        raw.terminate()
+        try:
+            raw.add_termination_listener(end)
+            for follower in self._followers:
+                follower.follows = False
+            while not lost.is_set():
+                self._changed.clear()
+                await self._listen_to_new(raw, channels)
+                await self._changed.wait()
+        finally:
+            raw.terminate()
+
+    async def _listen_to_new(self, raw: Raw, channels: set[str]) -> None:
+        """Listen to the channels of new followers, beside `channels`, and wake these followers."""
+        for follower in [one for one in self._followers if not one.follows]:
+            if follower.channel not in channels:
+                async with asyncio.timeout(self._database.deadlines.call_s):
+                    await raw.add_listener(follower.channel, self._notified)
+                channels.add(follower.channel)
+            follower.follows = True
+            follower.wakeup.set()
+
+    def _notified(self, _connection: object, _process: int, channel: str, payload: str) -> None:
+        for follower in self._followers:
+            if follower.follows and follower.channel == channel and not follower.known(payload):
+                follower.wakeup.set()
