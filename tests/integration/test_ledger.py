@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 from tests.counter import Counter, Writer, withdrawn
-from tests.patience import PATIENCE_S, eventually
+from tests.patience import PATIENCE_S, eventually, in_patience
 
 from wharfinger.events.bindings import BindingWithdrawn
 from wharfinger.events.cluster_state import PodsObserved
@@ -738,6 +738,28 @@ async def test_the_followers_of_a_process_share_a_connection(ledger: Ledger) -> 
     await ledger.accept([submission(3)])
     await woken(rounds)
     again.cancel()
+
+
+async def test_a_cancellation_that_is_lost_leaves_no_one_listening(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver says that the connection was cut, where it should say that it was cancelled."""
+    began = asyncio.Event()
+
+    async def dedicated(deadline_s: float | None = None) -> Any:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise OSError("cut") from None
+
+    monkeypatch.setattr(ledger.database, "dedicated", dedicated)
+    follower = asyncio.create_task(ledger.notifications(asyncio.Event()))
+    await in_patience(began.wait())
+    follower.cancel()
+    await eventually(
+        lambda: not [t for t in asyncio.all_tasks() if t.get_name() == "ledger-notifications"]
+    )
 
 
 # --- opening -------------------------------------------------------------------------------------

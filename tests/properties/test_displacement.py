@@ -146,7 +146,7 @@ HUGE = 2**61
             st.tuples(
                 st.sampled_from(("take", "add")),
                 st.integers(0, 7),
-                st.one_of(st.integers(1, 40), st.sampled_from([2**40, HUGE])),
+                st.one_of(st.integers(1, 40), st.sampled_from([2**40, HUGE, 2**63 - 1])),
                 st.integers(1, 7),
             ),
             st.tuples(st.just("ask"), st.integers(0, 5), st.just(0), st.integers(0, 7)),
@@ -182,11 +182,10 @@ def test_places_follow_from_all_pending_entries(
             positions = [i for i in range(len(clusters)) if some_of & 1 << i]
             if what in ("take", "add"):
                 seq += 1
-                new = entry(seq, number, amount)
-                for position in positions:
-                    clusters[position].take(new)
+                for more, position in enumerate(positions):
+                    clusters[position].take(entry(seq, number, amount + more))
                 if what == "add":
-                    matrix.add([new] * len(positions), positions)
+                    matrix.add([clusters[i].pending[-1] for i in positions], positions)
             elif what == "count":
                 for position in positions:
                     counted(clusters[position], max(0, seq - number), amount)

@@ -1,8 +1,8 @@
 """Wake followers of the ledger when rows were added. A notification is only a hint: followers also
 poll at intervals.
 
-The followers of a process share a connection: the server wakes each connection that listens with
-every commit, and keeps a process for it.
+Who follows through the same `Ledger` shares a connection: the server wakes each connection that
+listens with every commit, and keeps a process for it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class _Follower:
 
 
 class Listener:
-    """Listens to the database for the followers of a process. It has a connection while there are
-    any. All are of one event loop."""
+    """Listens to the database for its followers. It has a connection while there are any. All are
+    of one event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -65,18 +65,22 @@ class Listener:
         self._changed.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="ledger-notifications")
-        task = self._task
         try:
             # it ends with the last follower only, or with an error that is none of the database
-            await asyncio.shield(task)
+            await asyncio.shield(self._task)
         finally:
             self._followers.remove(follower)
-            if not self._followers and self._task is task:
-                self._task = None
+            if not self._followers and self._task is not None:
+                task, self._task = self._task, None
                 task.cancel()
+                self._changed.set()
+
+    def _is_wanted(self) -> bool:
+        """Asked by the task: a cancellation can be lost, where an error takes its place."""
+        return self._task is asyncio.current_task()
 
     async def _run(self) -> None:
-        while True:
+        while self._is_wanted():
             try:
                 await self._listen()
             except (LedgerError, *DATABASE_ERRORS) as error:
@@ -95,9 +99,9 @@ class Listener:
 
         try:
             raw.add_termination_listener(end)
-            for follower in self._followers:
+            for follower in self._followers if self._is_wanted() else ():
                 follower.follows = False
-            while not lost.is_set():
+            while self._is_wanted() and not lost.is_set():
                 self._changed.clear()
                 await self._listen_to_new(raw, channels)
                 await self._changed.wait()

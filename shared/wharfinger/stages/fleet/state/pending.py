@@ -145,7 +145,8 @@ class PendingMatrix:
                 self.replicas[position, column] += entry.replicas
                 self.read[position] += 1
         else:
-            self.replicas[at, column] += [entry.replicas for entry in entries]
+            grown = np.array([entry.replicas for entry in entries], self.replicas.dtype)
+            self.replicas[at, column] += grown
             self.read[at] += 1
 
     def _begin(self, at: list[int], clusters: Sequence[ClusterState]) -> None:
