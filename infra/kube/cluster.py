@@ -21,6 +21,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -187,11 +188,18 @@ class _Start:
         self._running = dict(found.processes)
         for name in names:
             # A process whose main thread is gone may still close its sockets.
-            free = name != "kube-apiserver" or wait_until(lambda: _is_free(self._port), STOP_S_MAX)
-            if not free:
-                raise KubeError(f"port {self._port} is still in use")
+            for port in self._ports(name):
+                if not wait_until(partial(_is_free, port), STOP_S_MAX):
+                    raise KubeError(f"port {port} of {name} is still in use")
             self._launch(name, *self._commands[name])
         self._until_ready()
+
+    def _ports(self, name: str) -> list[int]:
+        """On which a process listens that others find by its port."""
+        if name == "kube-apiserver":
+            return [self._port]
+        listens = [flag for flag in self._commands[name] if flag.startswith("--listen-")]
+        return [int(flag.rpartition(":")[2]) for flag in listens]
 
     def end(self) -> None:
         for child in reversed(self._children.values()):
