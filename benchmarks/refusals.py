@@ -24,6 +24,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.fleet import PATIENCE_S
 from wharfinger.domain.binding import Binding
 from wharfinger.domain.cluster import Cluster
 from wharfinger.domain.node import Node
@@ -48,7 +49,6 @@ from wharfinger.stages.world import World
 from wharfinger_cli.generate import FleetPlan, generate
 
 PLAN = FleetPlan(clusters=20, nodes=400, bindings=3000, seed=2)
-PATIENCE_S = 30
 SECOND = 1_000_000
 REFUSED_MUST = 2.0
 """Percent of what clusters answer."""

@@ -1,6 +1,6 @@
 """The intake is written in two statements: a look at its head, and a write where the head is still
-the same. What happens between them, and whatever becomes of the second one, each event is accepted
-once, and every caller is told what became of his."""
+the same. Other appenders and lost connections in between change nothing: each event is accepted
+once, and each caller gets the right answer."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
-async def test_whatever_comes_between_each_event_is_accepted_once(
+async def test_each_event_is_accepted_once_with_anything_in_between(
     ledger: Ledger, steps: list[tuple[list[int], str, list[int], str]]
 ) -> None:
     """Events that come again, other appenders between the statements, connections that are cut: the

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.hashing import genesis
@@ -16,24 +17,24 @@ from wharfinger.kernel.round import Head
 from wharfinger.runtime.ledger.database import Database, Record, Transaction
 from wharfinger.runtime.ledger.errors import LedgerError
 
-COLUMNS = "name, round, seq, hash, epoch, at_us, snapshot"
+_COLUMNS = "name, round, seq, hash, epoch, at_us, snapshot"
 
-_HEADS = f"select {COLUMNS} from stream order by name"
+LOCKED = f"{_COLUMNS}, id, (extract(epoch from clock_timestamp()) * 1000000)::bigint"
+"""What `locked_of` reads of a row of `stream`."""
 
-_GLANCE = (
-    f"select {COLUMNS}, id, (extract(epoch from clock_timestamp()) * 1000000)::bigint "
-    "from stream order by name"
-)
+_HEADS = f"select {_COLUMNS} from stream order by name"
+
+_GLANCE = f"select {LOCKED} from stream order by name"
 
 # Every transaction that takes several heads takes them in order of name: they can wait for each
 # other, never in a ring.
 _LOCK = f"""
-select {COLUMNS}, id, (extract(epoch from clock_timestamp()) * 1000000)::bigint
+select {LOCKED}
 from stream where name = any($1::text[]) order by name for update
 """
 
 _ENSURE = f"""
-insert into stream ({COLUMNS})
+insert into stream ({_COLUMNS})
 select n.name, 0, 0, n.genesis, 0, 0, ''::bytea
 from unnest($1::text[], $2::bytea[]) as n(name, genesis)
 on conflict do nothing
@@ -52,10 +53,16 @@ class Locked:
     now: Micros
 
 
+def locked_of(name: str, *row: Any) -> Locked:
+    """Of the columns `LOCKED`."""
+    *head, id_, now = row
+    return Locked(id_, Head(name, *head), now)
+
+
 async def lock(transaction: Transaction, names: Collection[str]) -> dict[str, Locked]:
     """LedgerError: a stream that was never ensured."""
     rows = await transaction.raw.fetch(_LOCK, sorted(names))
-    locked = {name: Locked(id_, Head(name, *head), now) for name, *head, id_, now in rows}
+    locked = {row[0]: locked_of(*row) for row in rows}
     if missing := sorted(set(names) - locked.keys()):
         raise LedgerError(f"unknown stream {missing[0]}: it must be ensured before it is written")
     return locked
@@ -64,7 +71,7 @@ async def lock(transaction: Transaction, names: Collection[str]) -> dict[str, Lo
 async def glance(transaction: Transaction) -> dict[str, Locked]:
     """All heads and the database's time as they are now, not locked."""
     rows = await transaction.raw.fetch(_GLANCE)
-    return {name: Locked(id_, Head(name, *head), now) for name, *head, id_, now in rows}
+    return {row[0]: locked_of(*row) for row in rows}
 
 
 async def ensure_streams(database: Database, names: Collection[str]) -> dict[str, Head]:

@@ -34,7 +34,7 @@ from wharfinger.runtime.ledger.days import DAY_US, day_of
 from wharfinger.runtime.ledger.errors import ChangedSinceError, LedgerError
 from wharfinger.runtime.ledger.fact_writers import FactWriter, require_newest
 from wharfinger.runtime.ledger.facts import TAKEN, Fact, latest_among
-from wharfinger.runtime.ledger.heads import COLUMNS, Locked, lock
+from wharfinger.runtime.ledger.heads import LOCKED, Locked, lock, locked_of
 from wharfinger.runtime.ledger.retries import retried
 from wharfinger.runtime.ledger.writer import (
     FOLLOWS,
@@ -80,7 +80,7 @@ on conflict (topic, key) do update set (partition_key, event, sha256, seq, at_us
 
 # All as of one moment: the head, and those of the ids ($1) that were accepted before.
 _GLANCE = f"""
-select {COLUMNS}, id, (extract(epoch from clock_timestamp()) * 1000000)::bigint,
+select {LOCKED},
     array(select event from ({TAKEN}) k where k.stream = stream.id)
 from stream where name = '{INTAKE}'
 """
@@ -271,8 +271,8 @@ async def _at_once(
     looked = await raw.fetchrow(_GLANCE, chunk.ids)
     if looked is None:
         return None
-    name, *head, id_, now, known = looked
-    found = Locked(id_, Head(name, *head), now)
+    *row, known = looked
+    found = locked_of(*row)
     if any(basis is not None and basis.seq != found.head.seq for basis in (seen, read)):
         return None
     made = await _made(raw, found, chunk, set(known), clock)

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wharfinger.engine.fleet.displacement import WHOLE, proportion
-from wharfinger.engine.fleet.estimate import Demand, demand_of
+from wharfinger.engine.fleet.displacement import WHOLE, Displaced
+from wharfinger.engine.fleet.estimate import Demand
 from wharfinger.stages.fleet.state.clusters import ClusterState, Pending
 
 COLUMNS = 16
@@ -250,17 +250,11 @@ class PendingMatrix:
 def _share(entry: Pending, class_key: str, demand: Demand) -> tuple[int, int, int, int]:
     """Return what one replica, or one set, of the class of `entry` takes from the places of the
     class `class_key`, as a row of shares. `demand`: what one replica of `class_key` takes."""
+    taken = Displaced()
     if entry.class_key == class_key:
-        return 1, 0, 0, 0
-    if not entry.components:
-        share = proportion(entry.demand, demand)
-        return (0, 1, -(-share // WHOLE), share) if share > 0 else (0, 0, 0, 0)
-    others = rounded = millionths = 0
-    for component in entry.components:
-        times = component.replicas
-        share = proportion(demand_of(component.requirements), demand)
-        if share > 0 and times > 0:
-            others += times
-            rounded += times * -(-share // WHOLE)
-            millionths += times * share
-    return 0, others, rounded, millionths
+        taken.same = 1
+    elif entry.components:
+        taken.add_sets(entry.components, demand, 1)
+    else:
+        taken.add(entry.demand, demand, 1)
+    return taken.same, taken.others, taken.rounded, taken.millionths
