@@ -4,6 +4,7 @@ database, over several months."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from uuid import UUID
@@ -13,7 +14,7 @@ import pytest_asyncio
 import zstandard
 from tests.backends import in_a_loop
 from tests.feeds import numbered
-from tests.patience import in_patience
+from tests.patience import eventually, in_patience
 from tests.scenarios.fleet_plane import DYNAMIC
 from tests.told_plane import SECOND, START, ToldPlane, a_binding, a_cluster, a_policy, nodes
 
@@ -42,6 +43,7 @@ from wharfinger.runtime.ledger.archive import archive, drop, retired_tables
 from wharfinger.runtime.ledger.database import Raw, Transaction
 from wharfinger.runtime.ledger.days import DAY_US, day_of
 from wharfinger.runtime.ledger.fact_events import event_of
+from wharfinger.runtime.ledger.heads import lock
 from wharfinger.runtime.ledger.partitions import spans
 from wharfinger.runtime.placed_replicas import replicas_on_nodes
 from wharfinger.runtime.replay import replay
@@ -72,6 +74,7 @@ async def plane(database_url: str) -> AsyncIterator[ToldPlane]:
 
 
 Counts = Callable[[], Awaitable[dict[str, int]]]
+Also = Callable[[], Awaitable[None]]
 
 
 @pytest.fixture
@@ -368,23 +371,69 @@ def _then_killed(step: Callable[..., Awaitable[object]]) -> Callable[..., Awaita
 
 async def test_who_writes_meanwhile_loses_nothing_and_hardly_waits(plane: ToldPlane) -> None:
     body = await a_checkpoint(plane.ledger)
-    told = asyncio.Event()
+    told = 0
+    begun, over = asyncio.Event(), asyncio.Event()
 
-    async def write() -> int:
-        for turn in range(40):
-            await plane.tell(a_binding(f"new-{turn}", 1, POLICY))
-            told.set()
-        return 40
+    async def write() -> None:
+        nonlocal told
+        while not over.is_set():
+            await plane.tell(a_binding(f"new-{told}", 1, POLICY))
+            told += 1
+            begun.set()
 
     writing = asyncio.create_task(write())
-    await told.wait()
+    await begun.wait()
+    before = told
     done = (await retired(plane, months(2.5), body)).done
     assert done is not None
-    assert not writing.done(), "the retirement was to take place while somebody writes"
-    assert await writing == 40
+    assert told > before, "the retirement was to take place while somebody writes"
+    over.set()
+    await in_patience(writing)
     names = {row.subject for row in await plane.ledger.current(stream="fleet/0")}
-    assert {f"shop/new-{turn}-deployment" for turn in range(40)} <= names
+    assert {f"shop/new-{turn}-deployment" for turn in range(told)} <= names
     await sound(plane.ledger)
+
+
+async def test_the_retirement_has_no_head_while_it_waits_for_the_tables(
+    plane: ToldPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The statement that writes uses the tables before it locks the head: each would wait for the
+    other."""
+    body = await a_checkpoint(plane.ledger)
+    real = partitions.lock_history
+    replicas = itertools.count(6)
+
+    async def beside(transaction: Transaction, *also: Also) -> None:
+        await in_patience(plane.tell(a_binding("busy", next(replicas), POLICY)))
+        await real(transaction, *also)
+
+    monkeypatch.setattr(partitions, "lock_history", beside)
+    assert (await retired(plane, months(2.5), body)).done is not None
+    await sound(plane.ledger)
+
+
+async def test_the_retirement_gives_way_to_who_has_a_head_and_waits_for_the_tables(
+    plane: ToldPlane,
+) -> None:
+    body = await a_checkpoint(plane.ledger)
+    async with plane.ledger.database.transaction() as transaction:
+        await lock(transaction, ["fleet/0"])
+        retiring = asyncio.create_task(retired(plane, months(2.5), body))
+        await eventually(lambda: exclusively_locked(plane.ledger, "decision"))
+        await transaction.raw.execute("select count(*) from decision")
+    assert (await retiring).done is not None
+    await sound(plane.ledger)
+
+
+async def exclusively_locked(ledger: Ledger, table: str) -> bool:
+    async with ledger.database.reading() as raw:
+        return bool(
+            await raw.fetch(
+                "select from pg_locks where relation = $1::regclass and granted "
+                "and mode = 'AccessExclusiveLock'",
+                table,
+            )
+        )
 
 
 async def test_a_reader_who_holds_the_tables_makes_no_writer_wait_for_long(
@@ -409,7 +458,7 @@ async def test_a_stream_still_written_before_the_cut_is_not_cut(
     body = await a_checkpoint(plane.ledger)
     real = partitions.lock_history
 
-    async def late(transaction: Transaction) -> None:
+    async def late(transaction: Transaction, *also: Also) -> None:
         late_ledger = await Ledger.open(plane.ledger.database.url, "late", clock=lambda: months(1))
         await late_ledger.ensure_streams(["fleet/7"])
         async with late_ledger.database.reading() as raw:
@@ -420,7 +469,7 @@ async def test_a_stream_still_written_before_the_cut_is_not_cut(
                 day_of(months(1)),
             )
         await late_ledger.close()
-        await real(transaction)
+        await real(transaction, *also)
 
     assert await retention.cut(plane.ledger.database, months(2.5)) is not None
     monkeypatch.setattr(partitions, "lock_history", late)

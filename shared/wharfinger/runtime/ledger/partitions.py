@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -104,16 +104,23 @@ async def sort_out_default(
     return made
 
 
-async def lock_history(transaction: Transaction) -> None:
+async def lock_history(
+    transaction: Transaction, also: Callable[[], Awaitable[None]] | None = None
+) -> None:
     """Locks the four tables exclusively, in the order in which the writer locks them. Each attempt
     waits only for moments and is then repeated: readers may keep their locks for minutes, and every
-    later request queues behind ours. Transient: no attempt got the locks."""
+    later request queues behind ours. Transient: no attempt got the locks.
+
+    `also`: locks rows of heads; part of each attempt. A transaction that has such rows must not
+    wait for the tables: the writer that uses the tables may wait for the rows."""
     raw = transaction.raw
     for _ in range(_TRIES):
         await raw.execute("savepoint before_lock")
         try:
             # as the owner of the tables, whom the publisher need not be
             await raw.execute("select ledger_lock_history()")
+            if also is not None:
+                await also()
             return
         except PostgresError as error:
             if getattr(error, "sqlstate", None) not in _IN_USE:

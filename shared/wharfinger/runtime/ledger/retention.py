@@ -161,8 +161,7 @@ async def retire(
         )
         await _fill(raw, thin, cut, await _forgotten(raw, cut))
         await _remember_taken(raw, thin, cut, redelivered_from)
-        await _name_snapshots(raw, cut, digests)
-        await partitions.lock_history(transaction)
+        await partitions.lock_history(transaction, lambda: _name_snapshots(raw, cut, digests))
         if await _heads_before(raw, cut.before) != cut.heads:
             raise LedgerError(
                 f"a stream is still being written before {partitions.shown_day(cut.before)}: "
@@ -390,15 +389,19 @@ async def _fill(raw: Raw, thin: Span, cut: Cut, forgotten: Sequence[int]) -> Non
 async def _name_snapshots(raw: Raw, cut: Cut, digests: Mapping[str, bytes]) -> None:
     """Where it is the newest one of its stream, the next round has to carry it. Takes rows of
     heads, in order of name."""
-    for name in sorted(digests):
-        await raw.execute(
-            "update stream s set snapshot = $2 where s.name = $1 and s.snapshot <> $2 "
-            "and not exists (select from snapshot o where o.stream = s.id and o.round > $3 "
-            "and o.whole)",
-            name,
-            digests[name],
-            cut.heads[name].round,
-        )
+    names = sorted(digests)
+    await raw.execute(
+        "with named as (select s.id, n.digest "
+        "from unnest($1::text[], $2::bytea[], $3::bigint[]) as n(name, digest, round) "
+        "join stream s on s.name = n.name "
+        "where s.snapshot <> n.digest and not exists (select from snapshot o "
+        "where o.stream = s.id and o.round > n.round and o.whole) "
+        "order by s.name for update of s) "
+        "update stream s set snapshot = n.digest from named n where s.id = n.id",
+        names,
+        [digests[name] for name in names],
+        [cut.heads[name].round for name in names],
+    )
 
 
 async def _exchange(raw: Raw, spans: Iterable[Span], thin: Span) -> list[str]:
