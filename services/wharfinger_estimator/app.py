@@ -7,7 +7,7 @@ from wharfinger.events.streams import ASSIGNMENTS, BINDINGS, CLUSTER_STATE, CLUS
 from wharfinger.runtime.current_assignments import assignments_of
 from wharfinger.runtime.observer_service import ObserverService, Observing
 from wharfinger.runtime.service import Service, ServiceContext
-from wharfinger.stages.estimator import EstimatorObserver, only_decided
+from wharfinger.stages.estimator import EstimatorObserver, placements_follow
 
 NAME = "estimator"
 
@@ -20,7 +20,7 @@ def build(context: ServiceContext) -> Service:
         broadcast=(CLUSTERS, BINDINGS, POLICIES),
         load=assignments_of(context),
         coalesce_s=context.settings.capacity_coalesce_ms / 1000,
-        can_wait=only_decided,
+        can_wait=placements_follow,
     )
     return ObserverService(observing, context)
 

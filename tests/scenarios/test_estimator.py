@@ -34,7 +34,7 @@ from wharfinger.events.clusters import ClusterForgotten, ClusterObserved
 from wharfinger.events.codec import decode, encode
 from wharfinger.events.decisions import NodeShare
 from wharfinger.events.policies import PolicyApplied, PolicyRemoved
-from wharfinger.stages.estimator import EstimatorObserver, only_decided
+from wharfinger.stages.estimator import EstimatorObserver, placements_follow
 from wharfinger.stages.estimator.cluster import ClusterEstimate
 
 SMALL = needs(cpu=1000, memory=GIB)
@@ -128,23 +128,27 @@ def test_a_replica_is_counted_once_on_its_way_from_assigned_to_observed(world: E
     assert world.said().free["cpu"] == 5500
 
 
-def test_what_the_plane_decided_itself_can_wait_and_all_else_cannot(world: Estimator) -> None:
-    assert not only_decided(world.state)  # nodes are new
+def test_an_estimate_can_wait_for_placements_and_for_nothing_else(world: Estimator) -> None:
+    assert not placements_follow(world.state)  # nodes are new
     world.said()
-    assert not only_decided(world.state)  # nothing is new
+    assert not placements_follow(world.state)  # nothing is new
     world.decided("fleet/0", Assigned(1, "d1", "web", "u", 2, SMALL))
-    assert only_decided(world.state)
+    assert placements_follow(world.state)
     world.wants("api", SMALL)
-    assert only_decided(world.state)  # of a class that is counted
+    assert placements_follow(world.state)  # of a class that is counted
     world.wants("db", needs(cpu=2000))
-    assert not only_decided(world.state)
+    assert not placements_follow(world.state)
     world.said()
-    world.decided(STREAM, Placed(1, "p1", "web", (NodeShare("a", (0, 1)),), SMALL))
-    assert only_decided(world.state)
+    world.decided(STREAM, Placed(1, "p1", "web", (NodeShare("a", (0,)),), SMALL))
+    assert placements_follow(world.state)  # of the other replica
+    world.decided(STREAM, Placed(2, "p2", "web", (NodeShare("a", (1,)),), SMALL))
+    assert not placements_follow(world.state)
+    world.decided("fleet/0", Assigned(2, "d2", "web", "u", 3, SMALL))
+    assert placements_follow(world.state)
     world.given(PodsObserved(CLUSTER, "a", (Pod("u", "other-0", SMALL, "a", "other", 0),)))
-    assert not only_decided(world.state)
-    assert world.said().accounted_through == {"fleet/0": 1, STREAM: 1}
-    assert not only_decided(world.state)
+    assert not placements_follow(world.state)
+    assert world.said().accounted_through == {"fleet/0": 2, STREAM: 2}
+    assert not placements_follow(world.state)
 
 
 def test_a_fleet_with_its_own_schedulers_is_counted_once_too(world: Estimator) -> None:

@@ -2,8 +2,9 @@
 coalescing time.
 
 What was accepted together is published from together: an observer waits for the rest of it, for
-`REST_S` at most. Where only the plane's own decisions are new, it waits for `GATHER_S`, or until
-something else comes: others follow from them, and the stages know of all of them without it.
+`REST_S` at most. Where only the plane's own decisions are new, and others follow from them, it
+waits for these, or until something else comes, for `GATHER_S` at most: the stages know of all of
+them without it.
 
 An observer has no history of its own. Whenever its partitions change it begins again: current
 assignments from the ledger, then every fact from the beginning of its topics; and it publishes
@@ -253,8 +254,8 @@ class ObserverLoop(Generic[S]):
             await self._fold()
 
     async def _gather(self, until_s: float) -> None:
-        """Fold what follows from the plane's own decisions, until then or until something else is
-        new."""
+        """Fold what follows from the plane's own decisions, until all of it has come, until
+        something else is new, or until then."""
         while self._can_wait(self.state) and not self._stopping and await self._work_by(until_s):
             await self._fold()
 

@@ -5,6 +5,10 @@ and decides nothing.
 when to publish.
 """
 
-from wharfinger.stages.estimator.observer import EstimatorObserver, EstimatorState, only_decided
+from wharfinger.stages.estimator.observer import (
+    EstimatorObserver,
+    EstimatorState,
+    placements_follow,
+)
 
-__all__ = ["EstimatorObserver", "EstimatorState", "only_decided"]
+__all__ = ["EstimatorObserver", "EstimatorState", "placements_follow"]

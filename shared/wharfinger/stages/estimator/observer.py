@@ -181,9 +181,12 @@ class EstimatorObserver:
         return min(state.returns.values(), default=None)
 
 
-def only_decided(state: EstimatorState) -> bool:
-    """Whether something is new, and all of it was decided by the plane itself."""
-    return bool(state.decided) and not state.changed and not state.classes_stale
+def placements_follow(state: EstimatorState) -> bool:
+    """Return whether only decisions of the plane itself are new, and one of their clusters has to
+    place replicas that were assigned to it."""
+    if state.changed or state.classes_stale:
+        return False
+    return any(state.clusters[name].book.unbound for name in state.decided)
 
 
 def _request(state: EstimatorState, binding: Binding) -> None:
