@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import cast
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from wharfinger.engine.fleet.estimate import Demand, demand_of, demand_of_set
 from wharfinger.engine.fleet.feasible import Feasible
 from wharfinger.engine.fleet.properties import ClusterProperties
+from wharfinger.events.capacity import CapacityEstimated
 from wharfinger.stages.fleet import columns
 from wharfinger.stages.fleet.columns import (
     DEDUCTIONS_KEPT,
@@ -36,7 +36,7 @@ from wharfinger.stages.fleet.quota_capacity import claim_of
 from wharfinger.stages.fleet.state.bindings import BindingState
 from wharfinger.stages.fleet.state.clusters import POSITION, UNLIMITED, ClusterState, Pending
 from wharfinger.stages.fleet.state.indexes import ClusterIndex
-from wharfinger.stages.fleet.state.pending import PendingMatrix, Positions
+from wharfinger.stages.fleet.state.pending import PENDING, PendingMatrix, Positions
 
 LOG_LENGTH = 8192
 """When a log has this many entries, it starts again from empty. A column that is further behind
@@ -52,8 +52,6 @@ clusters together."""
 EAGER_COLUMNS = 16
 """With up to so many columns, a new count of a cluster is written into all of them at once. With
 more, each column reads it when it is used next, since most of them may not be used again soon."""
-
-PENDING = attrgetter("pending")
 
 COUNTED = ("class", "totals", "grades", "summary")
 """The sources of estimates that a quota may lower."""
@@ -455,28 +453,22 @@ class Estimates:
         if self._pending is None:
             self._pending = PendingMatrix(order)
         taken = self._pending.places_taken(key, self.demand_of(record), at)
-        known = [order[i].capacity for i in (at if isinstance(at, list) else at.tolist())]
-        counts = [0 if c is None else c.classes.get(key, 0) for c in known]
-        if young:
-            counts = [
-                n - c.unplaced.get(key, 0) if c is not None and c.unplaced else n
-                for n, c in zip(counts, known, strict=True)
-            ]
         makers = self.index.provisioning
         if isinstance(at, list):
-            fits = [int(values[i]) for i in at]
-            sure = [
-                max(0, min(fit, n - less)) if 0 < fit < UNLIMITED else fit
-                for fit, n, less in zip(fits, counts, taken, strict=True)
-            ]
-            for i, position in enumerate(at if makers else ()):
-                if order[position].name in makers:
-                    sure[i] = record.spec.replicas
-            return sure
+            few: list[int] = []
+            for position, less in zip(at, taken, strict=True):
+                cluster, fit = order[position], int(values[position])
+                if 0 < fit < UNLIMITED:
+                    sure = _count(cluster.capacity, key, young) - less
+                    if sure < fit:
+                        fit = sure if sure > 0 else 0
+                few.append(record.spec.replicas if cluster.name in makers else fit)
+            return few
+        counts = [_count(order[i].capacity, key, young) for i in at.tolist()]
         found = np.asarray(values)[at]
         limited = (found > 0) & (found < UNLIMITED)
-        sure = np.minimum(np.maximum(_within(counts) - taken, 0), found)
-        found = np.where(limited, sure, found)
+        lowered = np.minimum(np.maximum(_within(counts) - taken, 0), found)
+        found = np.where(limited, lowered, found)
         if makers:
             makes = [order[i].name in makers for i in at.tolist()]
             found[makes] = min(record.spec.replicas, UNLIMITED)
@@ -525,6 +517,15 @@ class Estimates:
             _names=self._names.copy(),
             _all=self._all,
         )
+
+
+def _count(capacity: CapacityEstimated | None, class_key: str, young: bool) -> int:
+    """Return the count of a class in the last capacity event of a cluster; 0 without one. `young`:
+    without the replicas that are in the cluster but not on a node yet."""
+    if capacity is None:
+        return 0
+    n = capacity.classes.get(class_key, 0)
+    return n - capacity.unplaced.get(class_key, 0) if young and capacity.unplaced else n
 
 
 def _within(numbers: list[int]) -> Array:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,9 @@ SAFE = 2**62
 SAME, OTHERS, ROUNDED, MILLIONTHS = range(4)
 """The columns of shares: places of the class itself; replicas of other classes; places that these
 take if each is rounded up; millionths of a place that these use. See `Displaced`."""
+
+PENDING = attrgetter("pending")
+"""Of a `ClusterState`, read in C."""
 
 Numbers = NDArray[Any]
 """int64, or Python integers where int64 does not suffice."""
@@ -69,6 +73,8 @@ class PendingMatrix:
     nodes: NDArray[np.int64] = field(init=False)
     read: NDArray[np.int64] = field(init=False)
     generations: NDArray[np.int64] = field(init=False)
+    _all: list[int] = field(init=False)
+    """All positions."""
     _largest: int = 0
     """An upper bound of the sum of any row. It grows with each decision, and is computed again
     where it matters."""
@@ -76,6 +82,7 @@ class PendingMatrix:
     """Class -> (its shares, how many columns they have, the largest of them)."""
 
     def __post_init__(self) -> None:
+        self._all = [*range(len(self.order))]
         self._clear(COLUMNS)
 
     def _clear(self, columns: int) -> None:
@@ -95,33 +102,53 @@ class PendingMatrix:
         replicas of another class with 500m CPU each. On 10 nodes the bound is 3 + 4 = 7, because
         each of the 4 may run on another node, where then one replica fewer fits. On 1 node it is
         3 + 2 = 5."""
-        order, positions = self.order, at if isinstance(at, list) else at.tolist()
-        some = [i for i, position in enumerate(positions) if order[position].pending]
-        found = [0] * len(positions)
-        if some:
-            rows = [positions[i] for i in some]
-            for i, places in zip(some, self._places(class_key, demand, rows), strict=True):
-                found[i] = places
         if isinstance(at, list):
-            return found
-        return np.array([min(places, SAFE) for places in found], np.int64)
+            return self._places_of_few(class_key, demand, at)
+        positions = at.tolist()
+        some = [i for i, position in enumerate(positions) if self.order[position].pending]
+        found = np.zeros(len(positions), np.int64)
+        if some:
+            places = self._places(class_key, demand, [positions[i] for i in some])
+            found[some] = [min(n, SAFE) for n in places]
+        return found
+
+    def _places_of_few(self, class_key: str, demand: Demand, at: list[int]) -> list[int]:
+        """As `places_taken`. For few clusters a product over all of them costs less than it takes
+        to choose those with pending replicas."""
+        clusters = [self.order[position] for position in at]
+        if not any(map(PENDING, clusters)):
+            return [0] * len(at)
+        self._catch_up(at, clusters)
+        sums, nodes = self._sums(class_key, demand, at)
+        found: list[int] = []
+        for cluster, (same, others, rounded, millionths), most in zip(
+            clusters, sums.tolist(), nodes.tolist(), strict=True
+        ):
+            # conditions, which are faster than `min`: this is done for each cluster of a decision
+            bound = -(-millionths // WHOLE) + (others if others < most else most)
+            taken = same + (rounded if rounded < bound else bound)
+            found.append(taken if cluster.pending else 0)
+        return found
 
     def _places(self, class_key: str, demand: Demand, at: list[int]) -> list[int]:
-        self._catch_up(at)
-        classes = len(self.examples)
-        shares = self._shares_of(class_key, demand)[:classes]
-        sums: Numbers = self.replicas[at, :classes] @ shares  # any order: integers
-        if sums.dtype == np.int64 and len(at) >= MANY:
-            most = np.minimum(sums[:, OTHERS], self.nodes[at]) - (-sums[:, MILLIONTHS] // WHOLE)
-            taken = sums[:, SAME] + np.minimum(sums[:, ROUNDED], most)
-            numbers: list[int] = taken.tolist()
-            return numbers
-        return [
-            same + min(rounded, -(-millionths // WHOLE) + min(others, nodes))
-            for (same, others, rounded, millionths), nodes in zip(
-                sums.tolist(), self.nodes[at].tolist(), strict=True
-            )
-        ]
+        """`at`: of clusters with pending replicas."""
+        self._catch_up(at, [self.order[position] for position in at])
+        sums, nodes = self._sums(class_key, demand, at)
+        most = np.minimum(sums[:, OTHERS], nodes) - (-sums[:, MILLIONTHS] // WHOLE)
+        taken = sums[:, SAME] + np.minimum(sums[:, ROUNDED], most)
+        numbers: list[int] = taken.tolist()
+        return numbers
+
+    def _sums(
+        self, class_key: str, demand: Demand, at: list[int]
+    ) -> tuple[Numbers, NDArray[np.int64]]:
+        """Return the sums of the shares of all pending replicas, (clusters, 4), and how many nodes
+        each cluster had: of the clusters at these positions, whose rows are current."""
+        shares = self._shares_of(class_key, demand)[: len(self.examples)]
+        rows, nodes = self.replicas, self.nodes
+        if at != self._all:
+            rows, nodes = rows[at], nodes[at]
+        return rows[:, : len(shares)] @ shares, nodes  # any order: integers
 
     # Rows
 
@@ -157,16 +184,19 @@ class PendingMatrix:
         ]
         self.replicas[at] = 0
 
-    def _catch_up(self, at: list[int]) -> None:
-        """Read the rows of these clusters again that are not current."""
-        clusters = [self.order[position] for position in at]
-        states = zip(
-            at, clusters, self.read[at].tolist(), self.generations[at].tolist(), strict=True
-        )
+    def _catch_up(self, at: list[int], clusters: Sequence[ClusterState]) -> None:
+        """Read the rows of these clusters again that are not current, where something is pending.
+        `clusters[i]` is at `at[i]`."""
+        reads, generations = self.read, self.generations
+        if at != self._all:
+            reads, generations = reads[at], generations[at]
         stale = [
             position
-            for position, cluster, read, generation in states
-            if cluster.generation != generation or len(cluster.pending) != read
+            for position, cluster, read, generation in zip(
+                at, clusters, reads.tolist(), generations.tolist(), strict=True
+            )
+            if cluster.pending
+            and (cluster.generation != generation or len(cluster.pending) != read)
         ]
         if stale and not self._read(stale):
             self._widen(at)
