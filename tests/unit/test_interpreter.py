@@ -8,11 +8,13 @@ import gc
 import subprocess
 import sys
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from wharfinger.runtime import interpreter
 from wharfinger.runtime.interpreter import Cleanup
 
 BETWEEN = """
@@ -88,27 +90,58 @@ def test_free_pages_between_used_ones_are_returned() -> None:
     assert int(returned) > 25_000_000, "half of what was freed"
 
 
+class Ring:
+    def __init__(self) -> None:
+        self.me = self
+
+
 def old_cycle() -> weakref.ref[Any]:
     """Of an object that nothing else refers to, and that two collections have passed over."""
-
-    class Ring:
-        def __init__(self) -> None:
-            self.me = self
-
     ring = Ring()
     gc.collect(0)
     gc.collect(1)
     return weakref.ref(ring)
 
 
-def test_cycles_that_have_outlived_young_collections_are_freed_though_not_each_time() -> None:
+@pytest.fixture
+def collector() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("collector")
+def test_cycles_that_have_outlived_young_collections_are_freed_each_time() -> None:
     cleanup = Cleanup()
-    first = old_cycle()
+    for _ in range(3):
+        ring = old_cycle()
+        cleanup.free()
+        assert ring() is None
+
+
+@pytest.mark.usefixtures("collector")
+def test_what_stands_is_looked_at_once() -> None:
+    cleanup = Cleanup()
+    kept = [[number] for number in range(10_000)]
     cleanup.free()
-    assert first() is None
-    again = old_cycle()
+    assert len(gc.get_objects()) < len(kept)
+
+
+@pytest.mark.usefixtures("collector")
+def test_cycles_that_were_in_use_are_freed_by_a_look_at_all_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(interpreter, "monotonic", lambda: now_s)
+    cleanup = Cleanup()
+    ring = Ring()
+    known = weakref.ref(ring)
     cleanup.free()
-    assert again() is not None, "all objects have just been looked at"
+    del ring
+    cleanup.free()
+    assert known() is not None
+    now_s = interpreter.ALL_AFTER_S
+    cleanup.free()
+    assert known() is None
 
 
 LOOPS = """

@@ -10,12 +10,13 @@ import asyncio
 import ctypes
 import gc
 import sys
-import time
+from time import monotonic, thread_time
 
 YOUNG_MAX = 100_000
-FULL_SHARE = 1000
-"""After a full collection that took a second of processor time the next one is so many seconds
-later."""
+ALL_AFTER_S = 600.0
+ALL_SHARE = 100_000
+"""The first look at all objects comes after so many seconds; after one that took a second of
+processor time, the next one is so many seconds later."""
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 _MALLOPT = getattr(ctypes.CDLL(None), "mallopt", None)
 _ARENA_MAX, _MMAP_THRESHOLD = -8, -3
@@ -75,21 +76,26 @@ class Cleanup:
     - Cycles. A stopped Kafka client is some hundreds of objects that refer to each other, and a
       process that does little makes `YOUNG_MAX` of them in three hours. What has outlived a
       collection of the young waits longer: a scheduler kept 30,000 values of five minutes. So all
-      are looked at where that is short (`FULL_SHARE`), else the young.
+      objects are looked at that are new since the last time. Then they are taken out of sight of
+      the collector, since a look at a whole state holds up everything else: for 60 ms with 8,000
+      bindings, and for longer with more. Cycles that were in use then are found by a look at all
+      objects (`ALL_SHARE`).
     - Pages that are free within the heaps of the C library. glibc returns the end of a heap only,
       and has a heap for each few threads: a scheduler kept 20 MiB that it did not use. Other C
       libraries have no such call, and nothing is done there."""
 
     def __init__(self) -> None:
-        self._full_at_s = 0.0
+        self._all_at_s = monotonic() + ALL_AFTER_S
 
     def free(self) -> None:
-        if time.monotonic() >= self._full_at_s:
-            began_s = time.thread_time()
+        if monotonic() >= self._all_at_s:
+            gc.unfreeze()
+            began_s = thread_time()
             gc.collect()
-            took_s = time.thread_time() - began_s
-            self._full_at_s = time.monotonic() + FULL_SHARE * took_s
+            took_s = thread_time() - began_s
+            self._all_at_s = monotonic() + max(ALL_AFTER_S, ALL_SHARE * took_s)
         else:
-            gc.collect(0)
+            gc.collect()
+        gc.freeze()
         if _TRIM is not None:
             _TRIM(0)
