@@ -4,6 +4,7 @@ words of those who run it."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from weakref import ref
 
 import msgspec
 import pytest
@@ -49,8 +50,8 @@ SECOND = 1_000_000
 
 @pytest.fixture
 def plane() -> Iterable[Harness]:
-    """Whatever happened, it is decided again with the same bytes, and a stored state is the same
-    state."""
+    """Whatever happened, it is decided again with the same bytes, a stored state is the same state,
+    and a state that is dropped is freed without the collector, which looks at old states seldom."""
     harness = Harness()
     yield harness
     decider = harness.decider
@@ -61,6 +62,9 @@ def plane() -> Iterable[Harness]:
     live = decider.dump(harness.state)
     assert decider.dump(recover(decider, decider.initial(STREAM), harness.rounds)) == live
     assert decider.dump(decider.load(STREAM, live)) == live
+    known = ref(harness.state)
+    del harness.state
+    assert known() is None
 
 
 def pod_of(cpu: int = 1000, memory: int = GIB, **traits: object) -> Requirements:

@@ -3,6 +3,7 @@ as one that was there."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 
 from wharfinger.domain.value import Value, digest
@@ -53,6 +54,23 @@ def test_what_is_wanted_is_placed_on_nodes() -> None:
     placed = {name: r for name, r in fleet.bindings.items() if not r.refused and r.counted}
     assert len(placed) > 40
     assert all(on_nodes[name] == sum(record.targets.values()) for name, record in placed.items())
+
+
+def test_states_that_are_dropped_are_freed_without_the_collector() -> None:
+    """It looks at old states seldom (`runtime.interpreter.Cleanup`)."""
+    world, _ = begun()
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        del world
+        gc.collect()
+        left = {type(one) for one in gc.garbage}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert {one.__name__ for one in left if one.__module__.startswith("wharfinger.")} == set()
 
 
 def test_every_stream_of_a_world_can_be_replayed() -> None:

@@ -105,8 +105,11 @@ def old_cycle() -> weakref.ref[Any]:
 
 @pytest.fixture
 def collector() -> Iterator[None]:
+    """What a test took out of sight is looked at again."""
     yield
     gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.mark.usefixtures("collector")

@@ -13,10 +13,10 @@ import sys
 from time import monotonic, thread_time
 
 YOUNG_MAX = 100_000
-ALL_AFTER_S = 600.0
-ALL_SHARE = 100_000
-"""The first look at all objects comes after so many seconds; after one that took a second of
-processor time, the next one is so many seconds later."""
+ALL_AFTER_S = 1200.0
+ALL_SHARE = 10_000
+"""Between two looks at all objects are `ALL_AFTER_S` seconds, and `ALL_SHARE` times the processor
+time of the last one where that is longer."""
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 _MALLOPT = getattr(ctypes.CDLL(None), "mallopt", None)
 _ARENA_MAX, _MMAP_THRESHOLD = -8, -3
@@ -78,8 +78,9 @@ class Cleanup:
       collection of the young waits longer: a scheduler kept 30,000 values of five minutes. So all
       objects are looked at that are new since the last time. Then they are taken out of sight of
       the collector, since a look at a whole state holds up everything else: for 60 ms with 8,000
-      bindings, and for longer with more. Cycles that were in use then are found by a look at all
-      objects (`ALL_SHARE`).
+      bindings, and for longer with more. States have no cycles, so one that is dropped is freed at
+      once. What was taken out of sight as part of a cycle, such as a client, is freed by a look at
+      all objects.
     - Pages that are free within the heaps of the C library. glibc returns the end of a heap only,
       and has a heap for each few threads: a scheduler kept 20 MiB that it did not use. Other C
       libraries have no such call, and nothing is done there."""

@@ -112,7 +112,8 @@ async def lock_history(
     later request queues behind ours. Transient: no attempt got the locks.
 
     `also`: locks rows of heads; part of each attempt. A transaction that has such rows must not
-    wait for the tables: the writer that uses the tables may wait for the rows."""
+    wait for the tables: the writer that uses the tables may wait for the rows. The tables stay
+    locked while it waits for a row, for moments too."""
     raw = transaction.raw
     for _ in range(_TRIES):
         await raw.execute("savepoint before_lock")

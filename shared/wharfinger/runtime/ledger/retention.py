@@ -390,14 +390,15 @@ async def _name_snapshots(raw: Raw, cut: Cut, digests: Mapping[str, bytes]) -> N
     """Where it is the newest one of its stream, the next round has to carry it. Takes rows of
     heads, in order of name."""
     names = sorted(digests)
+    # A statement of its own, so that the next one knows the snapshots that were written meanwhile.
     await raw.execute(
-        "with named as (select s.id, n.digest "
+        "select from stream where name = any($1::text[]) order by name for update", names
+    )
+    await raw.execute(
+        "update stream s set snapshot = n.digest "
         "from unnest($1::text[], $2::bytea[], $3::bigint[]) as n(name, digest, round) "
-        "join stream s on s.name = n.name "
-        "where s.snapshot <> n.digest and not exists (select from snapshot o "
-        "where o.stream = s.id and o.round > n.round and o.whole) "
-        "order by s.name for update of s) "
-        "update stream s set snapshot = n.digest from named n where s.id = n.id",
+        "where s.name = n.name and s.snapshot <> n.digest and not exists (select from snapshot o "
+        "where o.stream = s.id and o.round > n.round and o.whole)",
         names,
         [digests[name] for name in names],
         [cut.heads[name].round for name in names],

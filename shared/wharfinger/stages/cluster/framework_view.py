@@ -8,7 +8,7 @@ pod counts as reported (`stages.cluster_snapshots.pods_of`). Closed nodes are ma
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import partial
+from weakref import ref
 
 import msgspec
 
@@ -54,8 +54,16 @@ def pictured(
 
 def seeing(state: ClusterStageState) -> ClusterStageState:
     """Connects the placers of the state to the framework's snapshot, which some plugins need, and
-    returns the state."""
-    state.profiles.snapshot = partial(pictured, state)
+    returns the state. The placers belong to the state and do not keep it: a state that is dropped
+    is freed at once."""
+    weak = ref(state)
+
+    def picture() -> Snapshot:
+        known = weak()
+        assert known is not None, "the placers of a state are used with it"
+        return pictured(known)
+
+    state.profiles.snapshot = picture
     return state
 
 

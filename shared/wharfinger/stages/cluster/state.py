@@ -211,7 +211,7 @@ class Shrunk(Value, frozen=True):
     resources: tuple[ResourceName, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class ClusterStageState:
     """Holds the state of one cluster stream.
 

@@ -186,7 +186,7 @@ def placements_follow(state: EstimatorState) -> bool:
     place replicas that were assigned to it."""
     if state.changed or state.classes_stale:
         return False
-    return any(state.clusters[name].book.unbound for name in state.decided)
+    return any(state.clusters[name].book.unbound for name in state.decided - state.removed)
 
 
 def _request(state: EstimatorState, binding: Binding) -> None:
