@@ -91,34 +91,32 @@ _seen: dict[Meaning, set[str]] = {meaning: set() for meaning in _CHECKS}
 def wrong_name(data: Value) -> str:
     """The first name in the event that is none, as one line: the field, the name, what was
     expected. "" where all are names."""
-    if _all_seen(data, True):
+    if _all_right(data, True):
         return ""
     for path, meaning, required, name in _names(data, "", True):
-        seen = _seen[meaning]
-        if name in seen or not (name or required):
-            continue
-        if expected := _CHECKS[meaning](name):
+        if (name or required) and (expected := _CHECKS[meaning](name)):
             return f"{path}: expected {expected}, got {printable(name, SHOWN_MAX)!r}"
-        if len(seen) >= SEEN_MAX:
-            seen.clear()
-        seen.add(name)
-    return ""
+    raise AssertionError("one of the names is wrong")
 
 
-def _all_seen(data: Value, whole: bool) -> bool:
-    """Whether every name in the event was found right lately. Most were: this is the fast way,
-    without the paths that an error would name."""
-    for field, _, seen, required in _fields(type(data), whole):
+def _all_right(data: Value, whole: bool) -> bool:
+    """Whether every name in the event is one. This is the fast way, without the paths that an error
+    would name: most names were found right lately."""
+    for field, meaning, seen, required in _fields(type(data), whole):
         value: Any = getattr(data, field)
-        if seen is not None:
+        if meaning is not None and seen is not None:
             if value not in seen and (value or required):
-                return False
+                if _CHECKS[meaning](value):
+                    return False
+                if len(seen) >= SEEN_MAX:
+                    seen.clear()
+                seen.add(value)
         elif isinstance(value, Value):
-            if not _all_seen(value, False):
+            if not _all_right(value, False):
                 return False
         elif isinstance(value, tuple):
             for item in value:
-                if not _all_seen(item, False):
+                if not _all_right(item, False):
                     return False
     return True
 
