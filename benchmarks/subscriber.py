@@ -47,8 +47,8 @@ class Subscriber:
 
     async def __aenter__(self) -> Subscriber:
         await self._consumer.start()
-        await self._consumer.topics()
-        partitions = sorted(self._consumer.partitions_for_topic(DECISIONS.name) or ())
+        brokers = await self._consumer._client.fetch_all_metadata()
+        partitions = sorted(brokers.partitions_for_topic(DECISIONS.name) or ())
         self._consumer.assign([TopicPartition(DECISIONS.name, p) for p in partitions])
         await self._consumer.seek_to_beginning()
         self._task = asyncio.create_task(self._read())

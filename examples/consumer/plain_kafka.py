@@ -16,6 +16,7 @@ import sqlite3
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 
 TOPIC = "wharfinger.decisions"
 PART = "io.wharfinger.event.part.v1"
@@ -42,18 +43,26 @@ def whole(parts: Parts, offset: int, event: dict[str, Any]) -> dict[str, Any] | 
     return found
 
 
+async def partitions(bootstrap: str) -> list[TopicPartition]:
+    admin: Any = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        (topic,) = await admin.describe_topics([TOPIC])
+    finally:
+        await admin.close()
+    if not topic["partitions"]:
+        raise SystemExit(f"{bootstrap} has no topic {TOPIC}")
+    return [TopicPartition(TOPIC, n) for n in sorted(p["partition"] for p in topic["partitions"])]
+
+
 async def run(args: argparse.Namespace) -> None:
     own = sqlite3.connect(args.database, isolation_level=None)
     own.execute("create table if not exists decided (id text primary key, type text, subject text)")
     own.execute("create table if not exists offsets (partition integer primary key, next integer)")
+    assigned = await partitions(args.bootstrap)
     consumer: Any = AIOKafkaConsumer(bootstrap_servers=args.bootstrap, enable_auto_commit=False)
     await consumer.start()
     try:
-        await consumer.topics()
-        numbers = consumer.partitions_for_topic(TOPIC)
-        if not numbers:
-            raise SystemExit(f"{args.bootstrap} has no topic {TOPIC}")
-        assigned = [TopicPartition(TOPIC, number) for number in sorted(numbers)]
         consumer.assign(assigned)
         known = dict(own.execute("select partition, next from offsets"))
         for partition, earliest in (await consumer.beginning_offsets(assigned)).items():

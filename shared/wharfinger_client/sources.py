@@ -420,11 +420,13 @@ class Kafka:
         return self._consumer
 
     async def _partitions(self, consumer: Any) -> list[int]:
-        topics = await consumer.topics()
-        if self._topic not in topics:
+        # A consumer keeps what it knows of the topics that are assigned to it, and knows the others
+        # by chance only. It has no public way to ask for the partitions of one.
+        brokers = await consumer._client.fetch_all_metadata()
+        if self._topic not in brokers.topics():
             await self.close()
             raise _NoTopicError(f"{self._bootstrap} has no topic {self._topic}")
-        partitions = consumer.partitions_for_topic(self._topic)
+        partitions = brokers.partitions_for_topic(self._topic)
         if not partitions:  # it is being made
             from aiokafka.errors import LeaderNotAvailableError
 

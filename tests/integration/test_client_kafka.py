@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -21,6 +22,7 @@ from aiokafka.errors import KafkaConnectionError
 from tests.patience import in_patience
 from tests.planes import kill
 
+from wharfinger.runtime.backends import Backend
 from wharfinger.runtime.embedded_broker import EmbeddedBroker
 from wharfinger_client import Consumer, ConsumerError, Kafka, SqliteCursors
 
@@ -53,21 +55,23 @@ def record(position: int) -> bytes:
     ).encode()
 
 
-async def made(broker: EmbeddedBroker) -> None:
+async def made(broker: EmbeddedBroker | Backend, topic: str = TOPIC) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
     await admin.start()
     try:
-        await admin.create_topics([NewTopic(TOPIC, 2, 1)])
+        await admin.create_topics([NewTopic(topic, 2, 1)])
     finally:
         await admin.close()
 
 
-async def filled(broker: EmbeddedBroker, positions: Sequence[int]) -> None:
+async def filled(
+    broker: EmbeddedBroker | Backend, positions: Sequence[int], topic: str = TOPIC
+) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
     await producer.start()
     try:
         for position in positions:
-            await producer.send_and_wait(TOPIC, record(position), partition=position % 2)
+            await producer.send_and_wait(topic, record(position), partition=position % 2)
     finally:
         await producer.stop()
 
@@ -119,6 +123,19 @@ async def twenty_read(broker: EmbeddedBroker, own: Path) -> SqliteCursors:
     async with reading(broker, cursors) as consumer:
         await take(consumer, own, 20)
     return cursors
+
+
+async def test_all_partitions_of_a_topic_are_read(backend: Backend, own: Path) -> None:
+    """Also of Apache Kafka, which tells clients of all topics only if they ask for all of them."""
+    topic = f"tests-{uuid4().hex[:12]}"
+    await made(backend, topic)
+    await filled(backend, range(1, 21), topic)
+    cursors = SqliteCursors(str(own))
+    source = Kafka(backend.bootstrap, topic)
+    async with Consumer(cursors, source, "billing", lease_s=0.3, batch_max=7) as consumer:
+        await take(consumer, own, 20)
+    cursors.close()
+    assert sorted(rows(own)) == list(range(1, 21))
 
 
 OTHER_ORDER = [*range(21, 31), *range(1, 21)]
@@ -179,12 +196,15 @@ async def test_a_broker_that_is_away_and_a_topic_that_is_not_made_yet_are_waited
     assert sorted(rows(own)) == list(range(1, 26))
 
 
-@pytest.mark.parametrize("call", ["start", "topics", "end_offsets", "beginning_offsets", "getmany"])
+@pytest.mark.parametrize(
+    "call", ["start", "fetch_all_metadata", "end_offsets", "beginning_offsets", "getmany"]
+)
 async def test_a_broker_that_is_killed_before_any_call_of_a_connection_is_waited_for(
     broker: EmbeddedBroker, own: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     cursors = await twenty_read(broker, own)
-    asked = getattr(AIOKafkaConsumer, call)
+    of = AIOKafkaClient if call == "fetch_all_metadata" else AIOKafkaConsumer
+    asked = getattr(of, call)
     again: list[asyncio.Task[None]] = []
 
     async def filled_again() -> None:
@@ -200,7 +220,7 @@ async def test_a_broker_that_is_killed_before_any_call_of_a_connection_is_waited
             again.append(asyncio.create_task(filled_again()))
         return await asked(*args, **kwargs)
 
-    monkeypatch.setattr(AIOKafkaConsumer, call, killed_before)
+    monkeypatch.setattr(of, call, killed_before)
     async with reading(broker, cursors) as consumer:
         await take(consumer, own, 25)
     await asyncio.gather(*again)
