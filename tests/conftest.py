@@ -192,6 +192,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(hunting.reproduction(failed))
 
 
+@pytest.fixture
+def looked_at_again() -> Iterator[None]:
+    """What the test took out of sight of the garbage collector is looked at after it."""
+    yield
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def backend() -> Iterator[Backend]:
     """One broker and one database server for the whole run. Skips when there is none, fails when

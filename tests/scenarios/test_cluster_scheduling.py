@@ -50,7 +50,7 @@ SECOND = 1_000_000
 
 @pytest.fixture
 def plane() -> Iterable[Harness]:
-    """Whatever happened, it is decided again with the same bytes, a stored state is the same state,
+    """After each story: it is decided again with the same bytes, a stored state is the same state,
     and a state that is dropped is freed without the collector, which looks at old states seldom."""
     harness = Harness()
     yield harness

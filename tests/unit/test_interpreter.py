@@ -8,7 +8,6 @@ import gc
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -103,16 +102,7 @@ def old_cycle() -> weakref.ref[Any]:
     return weakref.ref(ring)
 
 
-@pytest.fixture
-def collector() -> Iterator[None]:
-    """What a test took out of sight is looked at again."""
-    yield
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
-
-
-@pytest.mark.usefixtures("collector")
+@pytest.mark.usefixtures("looked_at_again")
 def test_cycles_that_have_outlived_young_collections_are_freed_each_time() -> None:
     cleanup = Cleanup()
     for _ in range(3):
@@ -121,7 +111,7 @@ def test_cycles_that_have_outlived_young_collections_are_freed_each_time() -> No
         assert ring() is None
 
 
-@pytest.mark.usefixtures("collector")
+@pytest.mark.usefixtures("looked_at_again")
 def test_what_stands_is_looked_at_once() -> None:
     cleanup = Cleanup()
     kept = [[number] for number in range(10_000)]
@@ -129,7 +119,7 @@ def test_what_stands_is_looked_at_once() -> None:
     assert len(gc.get_objects()) < len(kept)
 
 
-@pytest.mark.usefixtures("collector")
+@pytest.mark.usefixtures("looked_at_again")
 def test_cycles_that_were_in_use_are_freed_by_a_look_at_all_objects(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -254,8 +254,8 @@ class ObserverLoop(Generic[S]):
             await self._fold()
 
     async def _gather(self, until_s: float) -> None:
-        """Fold what follows from the plane's own decisions, until all of it has come, until
-        something else is new, or until then."""
+        """Fold what follows from the plane's own decisions. Ends when all of it has come, when
+        something else is new, or at that time of the loop."""
         while self._can_wait(self.state) and not self._stopping and await self._work_by(until_s):
             await self._fold()
 

@@ -29,9 +29,10 @@ from wharfinger.kernel.decider import Micros
 from wharfinger.kernel.round import Head
 from wharfinger.runtime.ledger import partitions
 from wharfinger.runtime.ledger.bodies import pack
-from wharfinger.runtime.ledger.database import Database, Raw
+from wharfinger.runtime.ledger.database import Database, Raw, Transaction
 from wharfinger.runtime.ledger.days import DAY_US, day_of
 from wharfinger.runtime.ledger.errors import LedgerError
+from wharfinger.runtime.ledger.heads import lock
 from wharfinger.runtime.ledger.partitions import TABLES, Span
 from wharfinger.runtime.ledger.retries import retried
 from wharfinger.runtime.ledger.rounds import recorded_rounds
@@ -161,7 +162,9 @@ async def retire(
         )
         await _fill(raw, thin, cut, await _forgotten(raw, cut))
         await _remember_taken(raw, thin, cut, redelivered_from)
-        await partitions.lock_history(transaction, lambda: _name_snapshots(raw, cut, digests))
+        await partitions.lock_history(
+            transaction, lambda: _name_snapshots(transaction, cut, digests)
+        )
         if await _heads_before(raw, cut.before) != cut.heads:
             raise LedgerError(
                 f"a stream is still being written before {partitions.shown_day(cut.before)}: "
@@ -386,15 +389,13 @@ async def _fill(raw: Raw, thin: Span, cut: Cut, forgotten: Sequence[int]) -> Non
 # --- the exchange --------------------------------------------------------------------------------
 
 
-async def _name_snapshots(raw: Raw, cut: Cut, digests: Mapping[str, bytes]) -> None:
+async def _name_snapshots(transaction: Transaction, cut: Cut, digests: Mapping[str, bytes]) -> None:
     """Where it is the newest one of its stream, the next round has to carry it. Takes rows of
     heads, in order of name."""
     names = sorted(digests)
     # A statement of its own, so that the next one knows the snapshots that were written meanwhile.
-    await raw.execute(
-        "select from stream where name = any($1::text[]) order by name for update", names
-    )
-    await raw.execute(
+    await lock(transaction, names)
+    await transaction.raw.execute(
         "update stream s set snapshot = n.digest "
         "from unnest($1::text[], $2::bytea[], $3::bigint[]) as n(name, digest, round) "
         "where s.name = n.name and s.snapshot <> n.digest and not exists (select from snapshot o "

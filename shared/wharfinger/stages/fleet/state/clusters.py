@@ -376,7 +376,7 @@ class ClusterState:
         return True
 
 
-POSITION = attrgetter("position")
+POSITION, PENDING = attrgetter("position"), attrgetter("pending")
 """Of a `ClusterState`, read in C."""
 
 

@@ -34,9 +34,15 @@ from wharfinger.stages.fleet.columns import (
 )
 from wharfinger.stages.fleet.quota_capacity import claim_of
 from wharfinger.stages.fleet.state.bindings import BindingState
-from wharfinger.stages.fleet.state.clusters import POSITION, UNLIMITED, ClusterState, Pending
+from wharfinger.stages.fleet.state.clusters import (
+    PENDING,
+    POSITION,
+    UNLIMITED,
+    ClusterState,
+    Pending,
+)
 from wharfinger.stages.fleet.state.indexes import ClusterIndex
-from wharfinger.stages.fleet.state.pending import PENDING, PendingMatrix, Positions
+from wharfinger.stages.fleet.state.pending import PendingMatrix, Positions
 
 LOG_LENGTH = 8192
 """When a log has this many entries, it starts again from empty. A column that is further behind

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 
 from wharfinger.engine.fleet.displacement import WHOLE, Displaced
 from wharfinger.engine.fleet.estimate import Demand
-from wharfinger.stages.fleet.state.clusters import ClusterState, Pending
+from wharfinger.stages.fleet.state.clusters import PENDING, ClusterState, Pending
 
 COLUMNS = 16
 """The least number of columns."""
@@ -40,9 +39,6 @@ SAFE = 2**62
 SAME, OTHERS, ROUNDED, MILLIONTHS = range(4)
 """The columns of shares: places of the class itself; replicas of other classes; places that these
 take if each is rounded up; millionths of a place that these use. See `Displaced`."""
-
-PENDING = attrgetter("pending")
-"""Of a `ClusterState`, read in C."""
 
 Numbers = NDArray[Any]
 """int64, or Python integers where int64 does not suffice."""
